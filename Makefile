@@ -1,0 +1,51 @@
+# The whole workflow. Every target first makes .venv, if it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+
+.PHONY: help setup demo test test-slow lint types format bench clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## make .venv with everything that development needs
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Trellis needs Python 3.11 or newer; say which with 'make PYTHON=python3.11 ...'"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	touch $@
+
+demo: setup  ## train a real policy and show it
+	$(BIN)/python -m trellis.demo
+
+test: setup  ## the fast tests, under six minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: setup  ## the long tests
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+lint: setup  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## pyright
+	$(BIN)/pyright
+
+format: setup  ## let ruff rewrite
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

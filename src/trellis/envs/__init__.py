@@ -1,0 +1,1 @@
+"""What the policy acts in: batches of environments."""

@@ -1,0 +1,1 @@
+"""How the parameters move: curvature, conjugate gradient, line search, the step."""

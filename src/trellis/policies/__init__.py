@@ -1,0 +1,1 @@
+"""What acts: networks and distributions over one flat parameter vector (App. D)."""

@@ -1,0 +1,1 @@
+"""What surrounds the loop: configuration, state, checkpoints, logs."""

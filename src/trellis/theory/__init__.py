@@ -1,0 +1,1 @@
+"""Sections 2 and 3, exact, on finite MDPs."""
