@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class EnvError(RuntimeError):
-    """An environment misbehaved. Says which one, where in its episode, and how to get there again."""
+    """An environment misbehaved: which one, where in its episode, how to get there again."""
 
     def __init__(self, reason: str, *, env_id: str, index: int, step: int, seed: int | None):
         self.env_id, self.index, self.step, self.seed = env_id, index, step, seed
