@@ -11,6 +11,7 @@ is bit for bit the one that the snapshot had, in place or in another row.
 
 import abc
 import enum
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -152,18 +153,25 @@ class BatchEnv(abc.ABC):
         space = self.action_space
         if isinstance(space, spaces.Box):
             actions = np.reshape(actions, (self.num_envs, *space.shape))
-            low, high = space.low, space.high
-            if np.all(low == -1) and np.all(high == 1):
-                return np.clip(actions, -1.0, 1.0)
-            if np.all(np.isfinite(low)) and np.all(np.isfinite(high)):
-                middle, half = (low + high) / 2.0, (high - low) / 2.0
-                return middle + half * np.clip(actions, -1.0, 1.0)
-            return np.clip(actions, low, high)
+            low, high, middle, half = self._action_range
+            if middle is None:
+                return np.clip(actions, low, high)
+            return middle + half * np.clip(actions, -1.0, 1.0)
         if isinstance(space, spaces.Discrete):
             return np.reshape(actions, (self.num_envs,)) + space.start
         if isinstance(space, spaces.MultiDiscrete):
             return np.reshape(actions, (self.num_envs, *space.shape)) + space.start
         return np.reshape(actions, (self.num_envs, *(space.shape or ())))
+
+    @functools.cached_property
+    def _action_range(self) -> tuple[Any, Any, Any, Any]:
+        """Bounds of a Box, and middle and half width where the unit interval is to be stretched."""
+        low, high = self.action_space.low, self.action_space.high  # pyright: ignore
+        if np.all(low == -1) and np.all(high == 1):
+            return -1.0, 1.0, None, None
+        if np.all(np.isfinite(low)) and np.all(np.isfinite(high)):
+            return low, high, (low + high) / 2.0, (high - low) / 2.0
+        return low, high, None, None
 
     def snapshot(self, ids: NDArray[np.integer]) -> Rows:
         """Everything that the future of the rows `ids` depends on, and their observations."""
