@@ -1,0 +1,255 @@
+"""The most advantage within a KL divergence, exactly, for all states at once.
+
+Algorithm 1 and both trust regions (Eqs. 9, 11, 12) come down to one problem per state,
+
+    maximize Σ_a π(a) A(a)   subject to   KL(p ‖ π) ≤ t,   π a distribution,
+
+with p the old policy's row. Stationarity gives π(a) = λ p(a)/(ν − A(a)), with λ the multiplier of
+the divergence and ν > A that of the normalization: one scalar per state. Where p(a) = 0 the
+divergence does not see π(a); if the best action b is such a one, ν cannot fall below A(b), and
+from there on the rest of the mass goes to b. With v(t) the optimal value, concave in t, v' = λ.
+
+Method. Per state we solve for log x, x = ν − max A over the support of p, by Newton's method kept
+inside a bracket that is known beforehand, to 1e-13 (relative to x, or to |log x| where that is
+larger), and then step 1e-12 to the side where KL ≤ t, all states as one array. Divergences are
+summed so that small ones keep their digits. The outer problems have one unknown: the common t of
+the penalty, max_t Σ_s ρ(s) v_s(t) − C t, is the root of Σ_s ρ(s) λ_s(t) = C, and the λ of the mean
+trust region is where the mean divergence is δ; both by Brent's method on the logarithm, to 1e-12.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import numpy as np
+from scipy.optimize import brentq
+
+from trellis.theory.bounds import kl_divergence
+from trellis.theory.mdp import Array
+
+TOLERANCE = 1e-12
+# exp of this and of its negative are normal numbers, with room for products with probabilities.
+_LOG_LIMIT = 690.0
+# A step with a smaller divergence than this does not change a float64 policy.
+_SMALLEST_KL = 1e-34
+
+
+class Solution(NamedTuple):
+    """New rows and the multipliers λ of their divergences, one per state."""
+
+    policy: Array
+    multipliers: Array
+
+
+class _Rows:
+    """The constants of each state's problem, with advantages in units of their spread.
+
+    `gap` is max A − A over the support of p, `beyond` is how much the best action outside of the
+    support exceeds that maximum, or 0. At least one of them reaches 1 where there is anything to
+    gain at all.
+    """
+
+    def __init__(self, old: Array, advantages: Array):
+        self.old = old
+        support = old > 0.0
+        best = np.where(support, advantages, -np.inf).max(axis=1)
+        outside = np.where(support, -np.inf, advantages)
+        gap = np.where(support, best[:, None] - advantages, 0.0)
+        beyond = np.maximum(outside.max(axis=1) - best, 0.0)
+        unit = np.maximum(gap.max(axis=1), beyond)
+        self.unit = np.where(unit > 0.0, unit, 1.0)
+        self.gap, self.beyond = gap / self.unit[:, None], beyond / self.unit
+        self.best_outside = outside.argmax(axis=1)
+        self.mean_gap = (old * self.gap).sum(axis=1)
+        self.var = (old * (self.gap - self.mean_gap[:, None]) ** 2).sum(axis=1)
+        self.varies = self.var > 0.0
+        self.mass_at_best = (old * (support & (self.gap == 0.0))).sum(axis=1)
+
+    def kl_and_slope(self, x: Array) -> tuple[Array, Array]:
+        """KL(p ‖ π) at x, and its derivative by log x.
+
+        With z = ν − E_p A and w = (A − E_p A)/z, so that E_p w = 0, the divergence
+        E_p log(ν − A) + log E_p[1/(ν − A)] is log(1 + E_p[w²/(1 − w)]) + E_p[log(1 − w) + w], in
+        which nothing of first order is left to cancel.
+        """
+        x, z = x[:, None], (x + self.mean_gap)[:, None]
+        w = (self.mean_gap[:, None] - self.gap) / z
+        rest = (x + self.gap) / z
+        square = (self.old * w * w / rest).sum(axis=1)
+        kl = np.log1p(square) + (self.old * _log_remainder(w, rest)).sum(axis=1)
+        y = x / (x + self.gap)
+        mean = (self.old * y).sum(axis=1)
+        slope = -(self.old * (y - mean[:, None]) ** 2).sum(axis=1) / mean
+        return kl, slope
+
+    def policy(self, x: Array, multipliers: Array) -> Array:
+        """λ p/(x + gap), and what is left of the mass on the best action outside of p."""
+        new = multipliers[:, None] * self.old / (x[:, None] + self.gap)
+        left = np.maximum(1.0 - new.sum(axis=1), 0.0)
+        crossed = np.flatnonzero((self.beyond > 0.0) & (x <= self.beyond))
+        new[crossed, self.best_outside[crossed]] += left[crossed]
+        return new / new.sum(axis=1, keepdims=True)
+
+
+def within_kl(old: Array, advantages: Array, radius: float) -> Solution:
+    """Each state's best row with KL(old ‖ new) ≤ radius: the max-KL trust region, Eq. 11.
+
+    A state where no action is better than what the row already has keeps its row, with λ = 0.
+    """
+    rows = _Rows(old, advantages)
+    if radius <= 0.0:
+        return Solution(old, np.full(len(old), np.inf))
+    x = np.maximum(_x_at_kl(rows, radius), rows.beyond)
+    x = np.where(x > 0.0, x, 1.0)
+    inside = 1.0 / (old / (x[:, None] + rows.gap)).sum(axis=1)
+    # Where mass goes outside of the support, ν stays put and KL = t is solved for λ in closed form.
+    crossing = np.exp((old * np.log(x[:, None] + rows.gap)).sum(axis=1) - radius)
+    crossed = (rows.beyond > 0.0) & (x <= rows.beyond)
+    multipliers = np.where(crossed, np.minimum(crossing, inside), inside)
+    still = ~rows.varies & (rows.beyond == 0.0)
+    new = np.where(still[:, None], old, rows.policy(x, multipliers))
+    return Solution(new, np.where(still, 0.0, multipliers * rows.unit))
+
+
+def at_multiplier(old: Array, advantages: Array, multiplier: float) -> Solution:
+    """Each state's best row for Σ_a π(a) A(a) − multiplier · KL(old ‖ new)."""
+    rows = _Rows(old, advantages)
+    multipliers = np.exp(np.clip(np.log(multiplier / rows.unit), -_LOG_LIMIT, _LOG_LIMIT))
+
+    def excess(log_x: Array) -> tuple[Array, Array]:
+        x = np.exp(log_x)
+        y = x[:, None] / (x[:, None] + rows.gap)
+        first, second = (old * y).sum(axis=1), (old * y * y).sum(axis=1)
+        return np.log(multipliers * first) - log_x, -second / first
+
+    # mass_at_best/x ≤ Σ p/(x + gap) ≤ 1/x encloses the root of Σ λp/(x + gap) = 1.
+    high = np.log(multipliers)
+    low = high + np.log(rows.mass_at_best)
+    x = np.exp(_decreasing_root(excess, low, high, high))
+    new = rows.policy(np.maximum(x, rows.beyond), multipliers)
+    return Solution(new, np.full(len(old), multiplier))
+
+
+def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> Solution:
+    """argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) − penalty · max_s KL(old ‖ π): Algorithm 1's problem.
+
+    Every state gets the same divergence t, also those of weight 0, where it costs nothing. The
+    penalty may forbid any step: from a deterministic row the gain is linear in t, and t = 0 is
+    optimal when Σ_s w(s) max_a A(s, a) ≤ penalty. Without a penalty the answer is the greedy row.
+    """
+    expected = (old * advantages).sum(axis=1)
+    most = float(weights @ (advantages.max(axis=1) - expected))
+    if penalty <= 0.0:
+        return Solution(greedy(old, advantages), np.zeros(len(old)))
+    # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `high` the slope is below C.
+    high = most / penalty
+    if high <= _SMALLEST_KL:
+        return Solution(old, np.full(len(old), np.inf))
+
+    def excess(log_radius: float) -> float:
+        multipliers = within_kl(old, advantages, np.exp(log_radius)).multipliers
+        return float(np.log(max(weights @ multipliers, np.finfo(float).tiny) / penalty))
+
+    top = bottom = float(np.log(high))
+    while excess(bottom) < 0.0:
+        bottom -= 6.0
+        if bottom < np.log(_SMALLEST_KL):
+            return Solution(old, np.full(len(old), np.inf))
+    root = top if bottom == top else _root(excess, bottom, min(bottom + 6.0, top))
+    return within_kl(old, advantages, float(np.exp(root)))
+
+
+def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float) -> Solution:
+    """argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) with Σ_s w(s) KL(old ‖ π) / Σ w ≤ radius: Eq. 12."""
+    unchanged = Solution(old, np.full(len(old), np.inf))
+    seen = weights > 0.0
+    spread = (advantages.max(axis=1) - (old * advantages).sum(axis=1))[seen].max()
+    if radius <= 0.0 or spread <= 0.0:
+        return unchanged
+    shares = weights[seen] / weights.sum()
+
+    def excess(log_multiplier: float) -> float:
+        new = at_multiplier(old[seen], advantages[seen], np.exp(log_multiplier)).policy
+        kl = shares @ kl_divergence(old[seen], new)
+        return float(np.log(max(kl, np.finfo(float).tiny) / radius))
+
+    low = high = float(np.log(spread))
+    while excess(high) > 0.0:
+        high += 2.0
+    stride = 1.0
+    while excess(low) < 0.0:
+        low, stride = low - stride, 2.0 * stride
+        if low < -_LOG_LIMIT:  # the divergence cannot get that large: greedy but for rounding
+            return at_multiplier(old, advantages, float(np.exp(low)))
+    root = low if low == high else _root(excess, low, high)
+    while excess(root) > 0.0:
+        root += TOLERANCE
+    return at_multiplier(old, advantages, float(np.exp(root)))
+
+
+def greedy(old: Array, advantages: Array) -> Array:
+    """All mass on the best action of each state; where the old row is best already, it stays.
+
+    Staying put makes policy iteration stop where ties or rounding would let it wander.
+    """
+    new = np.zeros_like(old)
+    new[np.arange(len(old)), advantages.argmax(axis=1)] = 1.0
+    stay = (old * advantages).sum(axis=1) >= advantages.max(axis=1)
+    return np.where(stay[:, None], old, new)
+
+
+def _x_at_kl(rows: _Rows, radius: float) -> Array:
+    """x at which each state's divergence is the radius or a hair less; 0 where none varies."""
+    var = np.where(rows.varies, rows.var, 1.0)
+    # KL ≤ E[w²/(1 − w)] ≤ var/x² from above; from below keep only the best action in 1/(ν − A).
+    high = 0.5 * np.log(var / radius)
+    logs = np.log(rows.gap, out=np.zeros_like(rows.gap), where=rows.gap > 0.0)
+    others = np.where(rows.varies, (rows.old * (rows.gap > 0.0)).sum(axis=1), 1.0)
+    with np.errstate(over="ignore"):
+        low = (np.log(rows.mass_at_best) + (rows.old * logs).sum(axis=1) - radius) / others
+    low, high = np.clip(low, -_LOG_LIMIT, _LOG_LIMIT), np.clip(high, -_LOG_LIMIT, _LOG_LIMIT)
+
+    def excess(log_x: Array) -> tuple[Array, Array]:
+        kl, slope = rows.kl_and_slope(np.exp(log_x))
+        kl = np.where(rows.varies & (kl > 0.0), kl, radius)
+        return np.log(kl / radius), np.where(rows.varies, slope / kl, -1.0)
+
+    # For small t, KL ≈ var/(2x²).
+    log_x = _decreasing_root(excess, low, high, high - 0.5 * np.log(2.0))
+    return np.where(rows.varies, np.exp(log_x + TOLERANCE * np.maximum(1.0, np.abs(log_x))), 0.0)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    return cast(float, brentq(function, low, high, xtol=TOLERANCE))
+
+
+def _decreasing_root(
+    function: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, start: Array
+) -> Array:
+    """Roots of decreasing functions, elementwise, by Newton's method inside [low, high].
+
+    `function` gives values and derivatives. A Newton step that leaves the bracket is replaced by
+    its middle, so the method never does worse than bisection.
+    """
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    point = np.clip(start, low, high)
+    for _ in range(200):
+        value, slope = function(point)
+        low, high = np.where(value > 0.0, point, low), np.where(value > 0.0, high, point)
+        step = np.divide(value, slope, out=np.full_like(value, np.inf), where=slope < 0.0)
+        newton = point - step
+        inside = (newton >= low) & (newton <= high)
+        following = np.where(inside, newton, 0.5 * (low + high))
+        move, point = np.abs(following - point), following
+        if (move <= 0.1 * TOLERANCE * np.maximum(1.0, np.abs(point))).all():
+            break
+    return point
+
+
+def _log_remainder(w: Array, rest: Array) -> Array:
+    """log(1 − w) + w, with rest = 1 − w; by its series near 0, where the sum would cancel."""
+    near = np.abs(w) < 0.04
+    u = np.where(near, w, 0.0)
+    series = np.zeros_like(u)
+    for k in range(12, 1, -1):
+        series = series * u + 1.0 / k
+    return np.where(near, -u * u * series, np.log(rest) + w)
