@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv, EnvRaisedError, Restorability, Rows, Step
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo's bindings come without type stubs.
+
 try:
     import mujoco
     from mujoco.batch import Batch, SimulationError
@@ -48,6 +51,8 @@ class Physics(NamedTuple):
     """The model's own, before noise."""
     gear: Array
     """Torque of each actuator at control 1."""
+    weight: float
+    """Of the whole body, in newtons."""
 
     def rows(self, ids: NDArray[np.int64]) -> "Physics":
         """Copies of the rows `ids`."""
@@ -124,6 +129,7 @@ class MujocoBatch(BatchEnv):
             self.model.opt.timestep * self.options.frame_skip,
             self.model.qpos0.copy(),
             self.model.actuator_gear[:, 0].copy(),
+            float(-self.model.opt.gravity[2] * self.model.body_mass.sum()),
         )
         self._observation = task.observe(self._physics, self.options)
         self._renderer: mujoco.Renderer | None = None

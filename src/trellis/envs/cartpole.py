@@ -1,0 +1,187 @@
+"""Cart-poles as NumPy batches: the paper's baseline task and Gymnasium's CartPole-v1.
+
+The dynamics are those of Barto, Sutton and Anderson (1983), Euler steps of 20 ms. The paper's task
+(Sec. 8.1: "using a linear policy with six parameters") keeps their friction and takes a force of
+any size within ±10 N, so that four weights, a bias and a log standard deviation are a policy.
+Gymnasium's has no friction and pushes with 10 N left or right.
+"""
+
+import abc
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trellis.envs import seeding
+from trellis.envs.batch import BatchEnv, Restorability, Rows, Step
+
+GRAVITY = 9.8
+CART_MASS = 1.0
+POLE_MASS = 0.1
+TOTAL_MASS = POLE_MASS + CART_MASS
+HALF_LENGTH = 0.5
+POLE_MOMENT = POLE_MASS * HALF_LENGTH
+FORCE = 10.0
+SECONDS = 0.02
+MAX_POSITION = 2.4
+MAX_ANGLE = 12 * 2 * math.pi / 360
+START = 0.05
+"""Episodes start with all four numbers uniform within ± this."""
+
+
+def accelerations(
+    state: NDArray[np.float64], force: NDArray[Any], cart_friction: float, pole_friction: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of cart and pole, from (4, n) states x, ẋ, θ, θ̇: the appendix of Barto et al. (1983)."""
+    _, velocity, angle, spin = state
+    cos, sin = np.cos(angle), np.sin(angle)
+    push = force + POLE_MOMENT * np.square(spin) * sin
+    if cart_friction:
+        push = push - cart_friction * np.sign(velocity)
+    push = push / TOTAL_MASS
+    turn = GRAVITY * sin - cos * push
+    if pole_friction:
+        turn = turn - pole_friction * spin / POLE_MOMENT
+    turn = turn / (HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * np.square(cos) / TOTAL_MASS))
+    return push - POLE_MOMENT * turn * cos / TOTAL_MASS, turn
+
+
+class _CartPole(BatchEnv):
+    """What both have in common; the state is (4, num_envs)."""
+
+    restorability = Restorability.SERIALIZABLE
+    cart_friction: float
+    pole_friction: float
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        action_space: spaces.Space[Any],
+        dtype: type[np.floating[Any]],
+        max_episode_steps: int | None,
+    ):
+        # Twice the limits, so that the state that ends an episode is inside.
+        high = np.array([2 * MAX_POSITION, np.inf, 2 * MAX_ANGLE, np.inf], dtype)
+        super().__init__(
+            env_id,
+            num_envs,
+            spaces.Box(-high, high, dtype=dtype),
+            action_space,
+            max_episode_steps=max_episode_steps,
+        )
+        self._dtype = dtype
+        self._state = np.zeros((4, num_envs))
+
+    seconds_per_step = SECONDS
+
+    @abc.abstractmethod
+    def _force(self, actions: NDArray[Any]) -> NDArray[Any]: ...
+
+    @abc.abstractmethod
+    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]: ...
+
+    @abc.abstractmethod
+    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]: ...
+
+    def _observe(self, state: NDArray[np.float64]) -> NDArray[Any]:
+        return np.array(state.T, self._dtype, order="C")
+
+    def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> NDArray[Any]:
+        if ids.size:
+            self._state[:, ids] = self._start(seeds).T
+        return self._observe(self._state[:, ids])
+
+    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
+        x, velocity, angle, spin = self._state
+        pull, turn = accelerations(
+            self._state, self._force(actions), self.cart_friction, self.pole_friction
+        )
+        moved = np.stack(
+            [
+                x + SECONDS * velocity,
+                velocity + SECONDS * pull,
+                angle + SECONDS * spin,
+                spin + SECONDS * turn,
+            ]
+        )
+        self._state = np.where(active, moved, self._state)
+        x, _, angle, _ = self._state
+        fallen = active & ((np.abs(x) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE))
+        reward = np.where(active, self._reward(fallen), 0.0)
+        return Step(self._observe(self._state), reward, fallen, np.zeros(self.num_envs, bool))
+
+    def _snapshot(self, ids: NDArray[np.int64]) -> Rows:
+        return {"state": self._state.T[ids]}
+
+    def _restore(self, ids: NDArray[np.int64], rows: Rows) -> NDArray[Any]:
+        self._state[:, ids] = rows["state"].T
+        return self._observe(self._state[:, ids])
+
+    def render(self, index: int = 0, width: int = 480, height: int = 320) -> NDArray[np.uint8]:
+        """A picture of one environment, (height, width, 3): track, cart and pole."""
+        x, _, angle, _ = self._state[:, index]
+        scale = width / (2 * MAX_POSITION)
+        # Metres from the middle of the picture, upwards from the axle.
+        across = (np.arange(width)[None, :] - width / 2) / scale - x
+        up = (0.7 * height - np.arange(height)[:, None]) / scale
+        along = across * math.sin(angle) + up * math.cos(angle)
+        beside = across * math.cos(angle) - up * math.sin(angle)
+        picture = np.full((height, width, 3), 255, np.uint8)
+        picture[np.broadcast_to(np.abs(up + 0.15) < 0.01, (height, width))] = 0
+        picture[(np.abs(across) < 0.25) & (np.abs(up) < 0.15)] = (60, 60, 60)
+        picture[(np.abs(beside) < 0.04) & (along > 0) & (along < 2 * HALF_LENGTH)] = (202, 152, 101)
+        return picture
+
+
+class PaperCartPole(_CartPole):
+    """Force clip(action)·10 N, +1 a step until failure: |x| > 2.4 m or |θ| > 12°."""
+
+    cart_friction = 5e-4
+    pole_friction = 2e-6
+
+    def __init__(self, num_envs: int, *, max_episode_steps: int | None = 1000):
+        super().__init__(
+            "trellis/PaperCartPole-v0",
+            num_envs,
+            spaces.Box(-1.0, 1.0, (1,), np.float32),
+            np.float64,
+            max_episode_steps,
+        )
+
+    def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return FORCE * actions[:, 0].astype(np.float64)
+
+    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+        return seeding.uniform(seeds, 4, -START, START)
+
+    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return (~fallen).astype(np.float64)
+
+
+class CartPole(_CartPole):
+    """Gymnasium's CartPole-v1 to the bit: same seed, same actions, same observations."""
+
+    cart_friction = 0.0
+    pole_friction = 0.0
+
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        max_episode_steps: int | None = 500,
+        sutton_barto_reward: bool = False,
+    ):
+        self._sutton_barto_reward = sutton_barto_reward
+        super().__init__("CartPole-v1", num_envs, spaces.Discrete(2), np.float32, max_episode_steps)
+
+    def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return np.where(actions == 1, FORCE, -FORCE)
+
+    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.array([np.random.default_rng(seed).uniform(-START, START, 4) for seed in seeds])
+
+    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return -fallen.astype(np.float64) if self._sutton_barto_reward else np.ones(len(fallen))
