@@ -1,0 +1,234 @@
+"""The surrogate objective L(θ) and the KL divergence that bounds the step (Eq. 14, Sec. 5).
+
+What the samplers found is a `StateBatch`: states, the actions tried in each, how probable each was
+under the sampling distribution q, and what it was worth. Of every state comes
+
+    L_n(θ) = Σ_k w_k(θ)·value_k        KL_n(θ) = KL(π_old(·|s_n) ‖ π_θ(·|s_n))
+
+with weights w_k by `Estimator`, and L and mean KL are weighted means over states. All is written as
+sums over chunks of states with their total weights, so that memory stays bounded whatever the size
+of the batch, and so that shards on other machines can add up. A state's actions stay together.
+
+The old distribution is computed here, from θ_old, by the same code as the new one: what the sampler
+stored serves as q alone, and KL(θ_old ‖ θ_old) is exactly 0.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trellis.policies.policy import Policy
+
+Array = Any  # a NumPy or a JAX array
+
+
+class Estimator(enum.Enum):
+    """How a state's actions are weighted."""
+
+    IMPORTANCE = "importance"
+    """w_k = π_θ/q / K: unbiased for any q that covers π (Eq. 14; K = 1 for a single path)."""
+    SELF_NORMALIZED = "self-normalized"
+    """w_k = π_θ/q, divided by their sum: no baseline needed (Eq. 16, where q = π_old)."""
+    ENUMERATED = "enumerated"
+    """w_k = π_θ: every action was tried (Eq. 15)."""
+
+
+class StateBatch(NamedTuple):
+    """n states with K actions each."""
+
+    observation: Any
+    """(n, ...), or a pytree of such arrays."""
+    action: Array
+    """(n, K, ...)."""
+    log_q: Array
+    """log q(a|s), (n, K)."""
+    value: Array
+    """Advantage or Q-value of the action, (n, K)."""
+    surrogate_weight: Array
+    """Of the state in L, (n,); 0 leaves it out."""
+    kl_weight: Array
+    """Of the state in the mean KL and the Fisher matrix, (n,); 0 leaves it out."""
+
+
+class Chunks(NamedTuple):
+    """A batch cut into equal pieces: leaves are (capacity, chunk size, ...)."""
+
+    batch: StateBatch
+    count: Array
+    """How many of the pieces hold data; the rest is padding that is never looked at."""
+
+
+class GradientSums(NamedTuple):
+    """Σ weight·L_n, its gradient, and the total weights, at θ_old."""
+
+    surrogate: Array
+    gradient: Array
+    surrogate_weight: Array
+    kl_weight: Array
+
+
+class EvaluationSums(NamedTuple):
+    """Σ weight·(L_n(θ) − L_n(θ_old)), Σ weight·KL_n, max KL_n, at some θ."""
+
+    gain: Array
+    kl: Array
+    max_kl: Array
+
+
+def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks:
+    """Pads a batch with states of weight 0 to `capacity` whole chunks; floats become `dtype`."""
+    n = len(batch.kl_weight)
+    padded = capacity * chunk_size
+    if n > padded:
+        raise ValueError(f"{n} states do not fit {capacity} chunks of {chunk_size}")
+
+    def pad(leaf: Array) -> np.ndarray:
+        leaf = np.asarray(leaf)
+        out = np.zeros((padded, *leaf.shape[1:]), dtype if leaf.dtype.kind == "f" else leaf.dtype)
+        out[:n] = leaf
+        return out.reshape(capacity, chunk_size, *leaf.shape[1:])
+
+    return Chunks(jax.tree.map(pad, batch), np.int32(-(-n // chunk_size)))
+
+
+def sum_gradient(
+    policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
+) -> GradientSums:
+    """L and ∇L at θ_old, as sums over the states."""
+
+    def chunk_sums(batch: StateBatch) -> GradientSums:
+        def surrogate(theta: Array) -> Array:
+            log_prob = _log_prob(policy, _params(policy, theta, batch), batch)
+            values = surrogate_values(estimator, log_prob, batch.log_q, batch.value)
+            return _weighted_sum(batch.surrogate_weight, values)
+
+        value, gradient = jax.value_and_grad(surrogate)(theta)
+        return GradientSums(
+            value, gradient, jnp.sum(batch.surrogate_weight), jnp.sum(batch.kl_weight)
+        )
+
+    return reduce_chunks(chunk_sums, _add, chunks)
+
+
+def sum_evaluation(
+    policy: Policy, estimator: Estimator, old: Array, new: Array, chunks: Chunks
+) -> EvaluationSums:
+    """How θ = `new` compares with θ_old = `old`: gain and KL, as sums and a maximum.
+
+    The gain is summed as differences state by state: as a difference of two sums it would drown in
+    rounding where values are large and steps are small.
+    """
+
+    def chunk_sums(batch: StateBatch) -> EvaluationSums:
+        old_params, new_params = _params(policy, old, batch), _params(policy, new, batch)
+        gain = surrogate_gains(
+            estimator,
+            _log_prob(policy, old_params, batch),
+            _log_prob(policy, new_params, batch),
+            batch.log_q,
+            batch.value,
+        )
+        kl = policy.distribution.kl(old=old_params, new=new_params)
+        return EvaluationSums(
+            _weighted_sum(batch.surrogate_weight, gain),
+            _weighted_sum(batch.kl_weight, kl),
+            jnp.max(jnp.where(batch.kl_weight > 0, kl, 0.0)),
+        )
+
+    def combine(one: EvaluationSums, other: EvaluationSums) -> EvaluationSums:
+        return EvaluationSums(
+            one.gain + other.gain, one.kl + other.kl, jnp.maximum(one.max_kl, other.max_kl)
+        )
+
+    return reduce_chunks(chunk_sums, combine, chunks)
+
+
+def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chunks) -> Array:
+    """The largest ½(Jd)ᵀM(Jd) of any state: the quadratic model of its KL along `direction`."""
+
+    def chunk_max(batch: StateBatch) -> Array:
+        params, tangent = jax.jvp(
+            lambda theta: _params(policy, theta, batch), (theta,), (direction,)
+        )
+        image = policy.distribution.fisher_product(params, tangent)
+        terms = jax.tree.map(lambda t, m: jnp.sum(t * m, axis=-1), tangent, image)
+        quadratic = 0.5 * sum(jax.tree.leaves(terms))
+        return jnp.max(jnp.where(batch.kl_weight > 0, quadratic, 0.0))
+
+    return reduce_chunks(chunk_max, jnp.maximum, chunks)
+
+
+def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value: Array) -> Array:
+    """L_n(θ) of each state, (n,), from (n, K) arrays."""
+    baseline = _baseline(estimator, value)
+    weights = jnp.exp(_log_weights(estimator, log_prob, log_q))
+    centered = jnp.sum(weights * (value - baseline), axis=-1)
+    return centered + baseline[..., 0]
+
+
+def surrogate_gains(
+    estimator: Estimator, old_log_prob: Array, new_log_prob: Array, log_q: Array, value: Array
+) -> Array:
+    """L_n(θ) − L_n(θ_old) of each state, (n,), without cancellation."""
+    old = _log_weights(estimator, old_log_prob, log_q)
+    new = _log_weights(estimator, new_log_prob, log_q)
+    change = jnp.exp(old) * jnp.expm1(new - old)
+    return jnp.sum(change * (value - _baseline(estimator, value)), axis=-1)
+
+
+def reduce_chunks(
+    function: Callable[[StateBatch], Any], combine: Callable[[Any, Any], Any], chunks: Chunks
+) -> Any:
+    """function(chunk 0) ∘ function(chunk 1) ∘ …, in order, over the chunks that hold data."""
+
+    def at(index: Array | int) -> StateBatch:
+        return jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), chunks.batch
+        )
+
+    def body(index: Array, total: Any) -> Any:
+        return combine(total, function(at(index)))
+
+    shapes = jax.eval_shape(function, jax.eval_shape(lambda: at(0)))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, chunks.count, body, zeros)
+
+
+def _params(policy: Policy, theta: Array, batch: StateBatch) -> Any:
+    return policy.distribution_params(theta, batch.observation)[0]
+
+
+def _log_prob(policy: Policy, params: Any, batch: StateBatch) -> Array:
+    """log π(a|s) of every action of every state, (n, K); log q where the state does not count, so
+    that no weight is ever 0·∞."""
+    of_actions = jax.vmap(policy.distribution.log_prob, in_axes=(None, 1), out_axes=1)
+    log_prob = of_actions(params, batch.action)
+    return jnp.where(batch.surrogate_weight[:, None] > 0, log_prob, batch.log_q)
+
+
+def _log_weights(estimator: Estimator, log_prob: Array, log_q: Array) -> Array:
+    match estimator:
+        case Estimator.IMPORTANCE:
+            return log_prob - log_q - np.log(log_q.shape[-1])
+        case Estimator.SELF_NORMALIZED:
+            return jax.nn.log_softmax(log_prob - log_q, axis=-1)
+        case Estimator.ENUMERATED:
+            return log_prob
+
+
+def _baseline(estimator: Estimator, value: Array) -> Array:
+    """Weights that sum to 1 do not care about a constant; taking it out keeps the digits."""
+    mean = jnp.mean(value, axis=-1, keepdims=True)
+    return jnp.zeros_like(mean) if estimator is Estimator.IMPORTANCE else mean
+
+
+def _weighted_sum(weight: Array, values: Array) -> Array:
+    return jnp.sum(jnp.where(weight > 0, weight * values, 0.0))
+
+
+def _add(one: Any, other: Any) -> Any:
+    return jax.tree.map(jnp.add, one, other)

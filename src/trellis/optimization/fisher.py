@@ -1,0 +1,129 @@
+"""Fisher-vector products, v ↦ F v, without the matrix (App. C.1).
+
+F is the mean over states of JᵀMJ, where J = ∂μ/∂θ is the Jacobian of the distribution parameters
+and M the Fisher matrix of the distribution in terms of them. `jax.linearize` gives v ↦ Jv and
+`jax.linear_transpose` of that gives Jᵀ, so the product reads as it stands in the paper: no second
+derivatives. The analytic M integrates over actions. The empirical one is the outer product of the
+score of the action that was drawn, ∇_μ log π(a|s), which makes JᵀMJ the uncentered second moment of
+∇_θ log π (Sec. 6); nothing of the size of samples × parameters is ever stored.
+"""
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trellis.estimation.objective import Chunks, StateBatch, reduce_chunks
+from trellis.policies.policy import Policy
+
+Array = Any  # a NumPy or a JAX array
+
+MIN_SAMPLES = 1000
+"""A Fisher matrix of fewer samples is too noisy a metric, whatever the fraction."""
+RESIDUAL_BUDGET_BYTES = 1 << 28
+"""Linearizations are kept for all products of a step while they need no more than this."""
+
+
+class Curvature(enum.Enum):
+    """Whose quadratic form measures the length of a step."""
+
+    ANALYTIC = "analytic Fisher matrix"
+    EMPIRICAL = "empirical Fisher matrix"
+    IDENTITY = "identity"
+
+
+def num_rows(states: int, fraction: float) -> int:
+    """How many states F is computed on, if there are as many."""
+    return max(math.ceil(fraction * states), MIN_SAMPLES)
+
+
+def choose_rows(weight: Array, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """The states that F is computed on: a tenth of the data, say, but at least `MIN_SAMPLES`.
+
+    A random subset rather than a stride, which could fall in step with episodes or environments;
+    in the order of the batch, and only of states that count.
+    """
+    (candidates,) = np.nonzero(np.asarray(weight) > 0)
+    wanted = num_rows(len(candidates), fraction)
+    if wanted >= len(candidates):
+        return candidates
+    return np.sort(rng.permutation(candidates)[:wanted])
+
+
+def fisher_operator(
+    policy: Policy,
+    curvature: Curvature,
+    theta: Array,
+    chunks: Chunks,
+    *,
+    residual_budget: int = RESIDUAL_BUDGET_BYTES,
+) -> Callable[[Array], Array]:
+    """v ↦ Σ weight·JᵀMJv over the states of `chunks`, at θ.
+
+    A sum: dividing by the total weight is left to the caller, who may have other shards to add.
+    """
+
+    def linearize(batch: StateBatch) -> tuple[Any, Any]:
+        return jax.linearize(
+            lambda theta: policy.distribution_params(theta, batch.observation)[0], theta
+        )
+
+    def chunk_product(batch: StateBatch, params: Any, jacobian: Any, v: Array) -> Array:
+        image = _weighted_metric_product(policy, curvature, params, batch, jacobian(v))
+        (product,) = jax.linear_transpose(jacobian, v)(image)
+        return product
+
+    one_chunk = jax.tree.map(lambda leaf: leaf[0], chunks.batch)
+    kept = jax.eval_shape(linearize, one_chunk)
+    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    if num_bytes * len(chunks.batch.kl_weight) > residual_budget:
+
+        def product_afresh(v: Array) -> Array:
+            return reduce_chunks(lambda b: chunk_product(b, *linearize(b), v), jnp.add, chunks)
+
+        return product_afresh
+
+    params, jacobians = jax.lax.map(linearize, chunks.batch)
+
+    def product(v: Array) -> Array:
+        def body(index: Array, total: Array) -> Array:
+            batch, params_here, jacobian = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
+                (chunks.batch, params, jacobians),
+            )
+            return total + chunk_product(batch, params_here, jacobian, v)
+
+        return jax.lax.fori_loop(0, chunks.count, body, jnp.zeros_like(theta))
+
+    return product
+
+
+def _weighted_metric_product(
+    policy: Policy, curvature: Curvature, params: Any, batch: StateBatch, tangent: Any
+) -> Any:
+    """weight·M·t of every state, in the shape of μ; a leaf without states has the sum over them."""
+    weight = batch.kl_weight
+    if curvature is Curvature.ANALYTIC:
+        image = policy.distribution.fisher_product(params, tangent)
+        return jax.tree.map(
+            lambda leaf: leaf * (jnp.sum(weight) if leaf.ndim == 1 else weight[:, None]), image
+        )
+
+    def per_state(leaf: Array) -> Array:
+        return jnp.broadcast_to(leaf, (len(weight), leaf.shape[-1]))
+
+    # With a row of μ for every state, the gradient of the sum is the score of each.
+    score = jax.grad(
+        lambda params: jnp.sum(policy.distribution.log_prob(params, batch.action[:, 0]))
+    )(jax.tree.map(per_state, params))
+    terms = jax.tree.map(lambda s, t: jnp.sum(s * t, axis=-1), score, tangent)
+    along = (weight * sum(jax.tree.leaves(terms)))[:, None]
+    return jax.tree.map(
+        lambda s, leaf: jnp.sum(s * along, axis=0) if leaf.ndim == 1 else s * along,
+        score,
+        params,
+    )

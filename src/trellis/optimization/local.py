@@ -1,0 +1,152 @@
+"""The step on one machine: one compiled program from samples to θ (Sec. 6).
+
+Batches are cut into chunks and padded to a capacity that grows by doubling, and the loops inside
+run over the chunks that hold data: a training run whose batches vary in size compiles a handful of
+times, results do not depend on the capacity, and the memory beyond the data is that of one chunk.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from trellis.estimation.objective import (
+    Chunks,
+    Estimator,
+    StateBatch,
+    cut,
+    max_quadratic_kl,
+    sum_evaluation,
+    sum_gradient,
+)
+from trellis.optimization.fisher import Curvature, choose_rows, fisher_operator, num_rows
+from trellis.optimization.methods import StepConfig
+from trellis.optimization.trust_region import Evaluation, StepInfo, take_step
+from trellis.policies.policy import Policy
+
+Array = Any  # a NumPy or a JAX array
+
+LARGEST_CHUNK = 8192
+"""States per chunk at most: enough to keep all cores busy, few enough to stay near the cache."""
+
+
+class LocalObjective:
+    """The questions of a step, answered from chunks on this machine, at a fixed θ_old."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        estimator: Estimator,
+        curvature: Curvature,
+        theta: Array,
+        chunks: Chunks,
+        fisher_chunks: Chunks,
+    ):
+        self._policy, self._estimator = policy, estimator
+        self._theta, self._chunks = theta, chunks
+        self._sums = sum_gradient(policy, estimator, theta, chunks)
+        if curvature is not Curvature.IDENTITY:
+            self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
+            self._fisher_weight = fisher_chunks.batch.kl_weight.sum()
+
+    def gradient(self) -> tuple[Array, Array]:
+        """L(θ_old) and ∇L(θ_old)."""
+        weight = self._sums.surrogate_weight
+        return self._sums.surrogate / weight, self._sums.gradient / weight
+
+    def fisher_product(self, v: Array) -> Array:
+        """F v, on the subset of the data."""
+        return self._fisher(v) / self._fisher_weight
+
+    def max_quadratic_kl(self, direction: Array) -> Array:
+        """The largest ½dᵀF_s d over states s."""
+        return max_quadratic_kl(self._policy, self._theta, direction, self._chunks)
+
+    def evaluate(self, theta: Array) -> Evaluation:
+        """L(θ) − L(θ_old), mean KL and max KL."""
+        sums = sum_evaluation(self._policy, self._estimator, self._theta, theta, self._chunks)
+        return Evaluation(
+            sums.gain / self._sums.surrogate_weight, sums.kl / self._sums.kl_weight, sums.max_kl
+        )
+
+
+class TrustRegion:
+    """Takes steps: `theta, info = trust_region.step(theta, batch, rng)`.
+
+    `expected_states` is what a batch usually holds. It settles the size of the chunks, and so the
+    order of the sums: the same for every batch of a run, whatever sizes came before.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: StepConfig,
+        estimator: Estimator = Estimator.IMPORTANCE,
+        *,
+        expected_states: int = 50_000,
+        largest_chunk: int = LARGEST_CHUNK,
+    ):
+        if config.row.curvature is Curvature.EMPIRICAL and estimator is not Estimator.IMPORTANCE:
+            raise ValueError(
+                "the empirical Fisher matrix needs actions drawn from the policy along a single"
+                " path; with vine use method trpo"
+            )
+        self.config = config
+        fisher_states = min(expected_states, num_rows(expected_states, config.fisher_fraction))
+        self._chunk_size = _even_chunk(expected_states, largest_chunk)
+        self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk)
+        self._capacity = self._fisher_capacity = 1
+        self._compiled: Callable[..., tuple[Array, StepInfo]] = jax.jit(
+            functools.partial(_local_step, policy, config, estimator)
+        )
+
+    def step(
+        self, theta: Array, batch: StateBatch, rng: np.random.Generator
+    ) -> tuple[Array, StepInfo]:
+        """The new θ (or the old one, byte for byte) and what happened."""
+        if not len(batch.kl_weight):
+            raise ValueError("a step needs at least one sample, got an empty batch")
+        dtype = np.asarray(theta).dtype
+        rows = choose_rows(batch.kl_weight, self.config.fisher_fraction, rng)
+        subset = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
+        self._capacity = _capacity(len(batch.kl_weight), self._chunk_size, self._capacity)
+        self._fisher_capacity = _capacity(len(rows), self._fisher_chunk_size, self._fisher_capacity)
+        return self._compiled(
+            theta,
+            cut(batch, self._chunk_size, self._capacity, dtype),
+            cut(subset, self._fisher_chunk_size, self._fisher_capacity, dtype),
+        )
+
+    @property
+    def compilations(self) -> int:
+        """How often the program was compiled so far."""
+        return self._compiled._cache_size()  # type: ignore[attr-defined]
+
+
+def _local_step(
+    policy: Policy,
+    config: StepConfig,
+    estimator: Estimator,
+    theta: Array,
+    chunks: Chunks,
+    fisher_chunks: Chunks,
+) -> tuple[Array, StepInfo]:
+    objective = LocalObjective(
+        policy, estimator, config.row.curvature, theta, chunks, fisher_chunks
+    )
+    return take_step(objective, theta, config)
+
+
+def _even_chunk(states: int, largest: int) -> int:
+    """The size of chunks that share the states evenly, in steps of 64, at most `largest`."""
+    pieces = -(-states // largest)
+    return min(-(-states // (64 * pieces)) * 64, largest)
+
+
+def _capacity(rows: int, chunk_size: int, current: int) -> int:
+    """Chunks to make room for: what there was, doubled until the rows fit."""
+    while current * chunk_size < rows:
+        current *= 2
+    return current
