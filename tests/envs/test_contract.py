@@ -1,0 +1,55 @@
+"""One suite over every environment of ours that can be put back."""
+
+from functools import partial
+
+import pytest
+from tests.envs import contract
+
+from trellis.envs import mujoco_v5, paper
+from trellis.envs.batch import Restorability
+from trellis.envs.cartpole import CartPole, PaperCartPole
+
+# Short episodes, so that those which never fall have ends too.
+LIMIT = 25
+MAKERS = {
+    env_id: partial(make, env_id, max_episode_steps=LIMIT)
+    for make, tasks in ((mujoco_v5.make, mujoco_v5.TASKS), (paper.make, paper.TASKS))
+    for env_id in tasks
+} | {
+    "CartPole-v1": partial(CartPole, max_episode_steps=LIMIT),
+    "trellis/PaperCartPole-v0": partial(PaperCartPole, max_episode_steps=LIMIT),
+}
+every_environment = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+
+
+@every_environment
+def test_snapshots_replay(make):
+    assert make(1).restorability is Restorability.SERIALIZABLE
+    contract.check_replay(make, pairs=192)
+
+
+@every_environment
+def test_the_last_step_replays(make):
+    contract.check_replay_of_ends(make, pairs=64)
+
+
+@pytest.mark.slow
+@every_environment
+def test_ten_thousand_snapshots_replay(make):
+    contract.check_replay(make, pairs=10_000, num_envs=128)
+    contract.check_replay_of_ends(make, pairs=10_000, num_envs=128)
+
+
+@every_environment
+def test_idle_rows_are_untouched(make):
+    contract.check_mask(make)
+
+
+@every_environment
+def test_episodes_are_functions_of_their_seed(make):
+    contract.check_seeds(make)
+
+
+@every_environment
+def test_arrays_handed_out_stay_as_they_were(make):
+    contract.check_handed_out(make)
