@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import cloudpickle
 import gymnasium
 import numpy as np
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
@@ -128,7 +129,12 @@ def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
     core = env.unwrapped
     if type(core).__module__.startswith("gymnasium.envs.toy_text."):
         shared.append(getattr(core, "P", None))
-    return copy.deepcopy(env, {id(value): value for value in shared})
+    memo: dict[int, Any] = {id(value): value for value in shared}
+    if isinstance(core, EzPickle):
+        # Its copies are made anew from the constructor's arguments, and forget where they were.
+        bare = memo[id(core)] = object.__new__(type(core))
+        vars(bare).update(copy.deepcopy(vars(core), memo))
+    return copy.deepcopy(env, memo)
 
 
 def _play(env: gymnasium.Env, actions: list[Any], border: ObservationBorder) -> list[bytes]:

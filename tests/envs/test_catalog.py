@@ -1,0 +1,136 @@
+"""The door to all environments: the fastest that fits, and words where there is none."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+import trellis.envs
+from trellis.envs import MissingExtraError, UnknownEnvironmentError, catalog, list_environments
+from trellis.envs.batch import Restorability
+from trellis.envs.gym_rows import GymBatch
+from trellis.envs.gym_vector import VectorBatch
+from trellis.envs.gym_workers import WorkerBatch
+
+
+class Plain(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 1, 0.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "Hopper-v5", "trellis/PaperHopper-v0", "trellis/PaperCartPole-v0"]
+)
+def test_ours_are_taken_where_there_is_one(env_id):
+    batch = trellis.envs.make(env_id, 2)
+    assert not isinstance(batch, GymBatch | VectorBatch)
+    assert batch.restorability is Restorability.SERIALIZABLE
+    assert (batch.env_id, batch.num_envs) == (env_id, 2)
+    assert np.isfinite(batch.reset(np.arange(2), np.arange(2))).all()
+
+
+def test_options_reach_ours():
+    batch = trellis.envs.make("Hopper-v5", 1, max_episode_steps=5, nthread=1)
+    assert not isinstance(batch, GymBatch)
+    assert batch.max_episode_steps == 5
+    seen = trellis.envs.make("Hopper-v5", 1, exclude_current_positions_from_observation=False)
+    assert not isinstance(seen, GymBatch)
+    assert seen.observation_space.shape == (12,)
+    # Ours draw without being asked beforehand; a window is Gymnasium's business.
+    drawn = trellis.envs.make("CartPole-v1", 1, render_mode="rgb_array")
+    assert not isinstance(drawn, GymBatch)
+
+
+def test_what_ours_do_not_know_goes_to_gymnasium():
+    assert isinstance(trellis.envs.make("Hopper-v5", 1, camera_id=0), GymBatch)
+    assert isinstance(trellis.envs.make("CartPole-v1", 1, vector=True), VectorBatch)
+    assert isinstance(trellis.envs.make("Pendulum-v1", 1), GymBatch)
+    assert isinstance(trellis.envs.make("Ant-v5", 1), GymBatch)
+    assert isinstance(trellis.envs.make(Plain, 1), GymBatch)
+    # The paper's tasks have no other implementation to go to.
+    with pytest.raises(TypeError, match="did you mean 'healthy_reward'"):
+        trellis.envs.make("trellis/PaperHopper-v0", 1, health_reward=2.0)
+
+
+def test_workers():
+    batch = trellis.envs.make("Pendulum-v1", 2, workers=2)
+    assert isinstance(batch, WorkerBatch)
+    batch.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("hopper", "Hopper-v5"),
+        ("Hoper-v5", "Hopper-v5"),
+        ("Hopper-v9", "Hopper-v5"),
+        ("PaperWalker", "trellis/PaperWalker-v0"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("Walker2D-v5", "Walker2d-v5"),
+        ("HalfCheetah-v2", "HalfCheetah-v5"),
+    ],
+)
+def test_an_unknown_id_brings_the_nearest(typed, meant):
+    with pytest.raises(UnknownEnvironmentError, match=f"Did you mean {meant}"):
+        trellis.envs.make(typed, 1)
+
+
+def test_an_id_like_no_other_brings_no_guess():
+    with pytest.raises(UnknownEnvironmentError, match="trellis envs") as caught:
+        trellis.envs.make("zzzzzz", 1)
+    assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "line"),
+    [
+        ("Hopper-v5", "mujoco", r"pip install 'trellis-rl\[mujoco\]'"),
+        ("trellis/PaperHopper-v0", "mujoco", r"pip install 'trellis-rl\[mujoco\]'"),
+        ("ALE/Pong-v5", "ale_py", r"pip install 'trellis-rl\[atari\]'"),
+        ("PongNoFrameskip-v4", "ale_py", r"pip install 'trellis-rl\[atari\]'"),
+        ("LunarLander-v3", "Box2D", r"pip install 'gymnasium\[box2d\]'"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_install_line(monkeypatch, env_id, package, line):
+    present = catalog._installed
+    monkeypatch.setattr(catalog, "_installed", lambda name: name != package and present(name))
+    with pytest.raises(MissingExtraError, match=line):
+        trellis.envs.make(env_id, 1)
+    listed = {row.env_id: row for row in list_environments()}
+    if env_id in listed:
+        assert listed[env_id].missing
+    assert not listed["CartPole-v1"].missing
+
+
+def test_the_list_says_what_make_does():
+    rows = {row.env_id: row for row in list_environments()}
+    assert {"CartPole-v1", "Hopper-v5", "Ant-v5", "trellis/PaperSwimmer-v0", "Taxi-v4"} <= set(rows)
+    assert "Hopper-v2" not in rows
+    for env_id in ("CartPole-v1", "Hopper-v5", "trellis/PaperWalker-v0", "Pendulum-v1", "Ant-v5"):
+        batch = trellis.envs.make(env_id, 1)
+        assert rows[env_id].restorable == batch.restorability.value
+        assert rows[env_id].runs.startswith("batched") is not isinstance(batch, GymBatch)
+        assert rows[env_id].missing == ""
+
+
+def test_an_id_of_another_module_is_found_by_its_prefix():
+    batch = trellis.envs.make("trellis.envs:trellis/PaperCartPole-v0", 1)
+    assert batch.env_id == "trellis/PaperCartPole-v0"
+
+
+def test_importing_loads_no_simulator():
+    code = (
+        "import sys, trellis.envs; trellis.envs.make('CartPole-v1', 1);"
+        "print([m for m in ('mujoco', 'ale_py', 'jax', 'pygame', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

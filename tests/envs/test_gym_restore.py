@@ -1,0 +1,243 @@
+"""After a restore the future is bit for bit the one that the snapshot had."""
+
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation
+
+from trellis.envs.batch import NotRestorableError, Restorability, leaves
+from trellis.envs.gym import make_gym
+
+SERIALIZABLE = ["Hopper-v5", "Ant-v5", "Reacher-v5", "Swimmer-v4"]
+IN_MEMORY = [
+    *("CartPole-v1", "FrozenLake-v1", "Taxi-v4", "Pendulum-v1", "Acrobot-v1", "Blackjack-v1"),
+    *("MountainCarContinuous-v0", "CliffWalking-v1"),
+]
+NUM_ENVS = 4
+
+
+class Walk(gymnasium.Env):
+    """A random walk that hands its state out and takes it back."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self):
+        self.lock = threading.Lock()  # no deep copy can be made of this
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = self.place + action + self.np_random.normal(size=2)
+        ended = bool(self.np_random.uniform() < 0.1)
+        return self.place.copy(), float(self.place.sum()), ended, False, {}
+
+    def get_state(self):
+        return {"place": self.place}
+
+    def set_state(self, state):
+        self.place = state["place"]
+
+
+class ForgetfulWalk(Walk):
+    def get_state(self):
+        return {"place": self.place[:1]}
+
+    def set_state(self, state):
+        self.place = np.array([state["place"][0], self.place[1]])
+
+
+class GlobalWalk(Walk):
+    """Draws from the global generator, which no copy has."""
+
+    get_state = set_state = None
+
+    def __init__(self):
+        pass
+
+    def step(self, action):
+        self.place = self.place + np.random.normal(size=2)
+        return self.place.copy(), 0.0, False, False, {}
+
+
+class LockedWalk(Walk):
+    get_state = set_state = None
+
+
+def stacked_hopper():
+    return FrameStackObservation(gymnasium.make("Hopper-v5"), 3)
+
+
+def draw(batch, rng):
+    space = batch.action_space
+    if isinstance(space, spaces.Discrete):
+        return rng.integers(space.n, size=batch.num_envs)
+    return rng.uniform(-1.2, 1.2, (batch.num_envs, *space.shape))
+
+
+def play(batch, actions):
+    """The bytes of what each row shows, up to its end; and whether it ended."""
+    alive = np.ones(batch.num_envs, bool)
+    seen = [[] for _ in range(batch.num_envs)]
+    for action in actions:
+        step = batch.step(action, alive)
+        for row in np.flatnonzero(alive):
+            arrays = [*leaves(step.observation), *step[1:]]
+            seen[row].append(b"".join(np.ascontiguousarray(a[row]).tobytes() for a in arrays))
+        alive &= ~(step.terminated | step.truncated)
+    return seen, ~alive
+
+
+def check_futures(batch, pairs, seed=0):
+    """Takes snapshots along random episodes and replays them, in place and in other rows.
+
+    Half of the pairs are in the middle of an episode, half one step before its end.
+    """
+    rng = np.random.default_rng(seed)
+    everyone = np.arange(batch.num_envs)
+    middle, last = 0, 0
+    observation = batch.reset(everyone, rng.integers(1000, size=batch.num_envs))
+    while middle < pairs or last < pairs:
+        rows = batch.snapshot(everyone)
+        actions = [draw(batch, rng) for _ in range(1 if middle >= pairs else 6)]
+        seen, _ = play(batch, actions)
+        order = rng.permutation(batch.num_envs)
+        for places in (everyone, order):
+            again = batch.restore(places, rows)
+            for then, now in zip(leaves(observation), leaves(again), strict=True):
+                np.testing.assert_array_equal(then, now)
+            moved = [np.empty_like(action) for action in actions]
+            for target, action in zip(moved, actions, strict=True):
+                target[places] = action
+            replayed, _ = play(batch, moved)
+            assert [replayed[place] for place in places] == seen
+        middle += 2 * batch.num_envs
+        # Go on by one step from where the snapshot was; ends are replayed from just before.
+        batch.restore(everyone, rows)
+        step = batch.step(actions[0])
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        observation = step.observation
+        if ended.size:
+            state = {name: values[ended] for name, values in rows.items()}
+            for places in (ended, (ended + 1) % batch.num_envs):
+                away = batch.snapshot(places)
+                batch.restore(places, state)
+                moved = draw(batch, rng)
+                moved[places] = actions[0][ended]
+                final = batch.step(moved, np.isin(everyone, places))
+                for then, now in zip(
+                    [*leaves(step.observation), *step[1:]],
+                    [*leaves(final.observation), *final[1:]],
+                    strict=True,
+                ):
+                    np.testing.assert_array_equal(then[ended], now[places])
+                batch.restore(places, away)
+                last += ended.size
+            batch.reset(ended, rng.integers(1000, size=ended.size))
+            observation = batch.restore(everyone, batch.snapshot(everyone))
+
+
+@pytest.mark.parametrize("env_id", SERIALIZABLE + IN_MEMORY)
+def test_futures_repeat(env_id):
+    batch = make_gym(env_id, NUM_ENVS, vector=False, max_episode_steps=9)
+    kind = Restorability.SERIALIZABLE if env_id in SERIALIZABLE else Restorability.MEMORY
+    assert batch.restorability is kind
+    check_futures(batch, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", SERIALIZABLE + IN_MEMORY)
+def test_ten_thousand_futures_repeat(env_id):
+    check_futures(make_gym(env_id, 8, vector=False, max_episode_steps=9), 10_000, seed=1)
+
+
+@pytest.mark.parametrize("make", [Walk, stacked_hopper])
+def test_futures_of_callables_repeat(make):
+    batch = make_gym(make, NUM_ENVS, max_episode_steps=9)
+    kind = Restorability.SERIALIZABLE if make is Walk else Restorability.MEMORY
+    assert batch.restorability is kind
+    check_futures(batch, 40)
+
+
+@pytest.mark.parametrize("make", ["Hopper-v5", "Pendulum-v1", Walk])
+def test_futures_repeat_across_processes(make):
+    batch = make_gym(make, NUM_ENVS, workers=2, max_episode_steps=9)
+    check_futures(batch, 16)
+    batch.close()
+
+
+@pytest.mark.parametrize("make", ["Hopper-v5", Walk])
+def test_serializable_rows_are_plain_arrays_for_another_batch(make):
+    batch = make_gym(make, 2, max_episode_steps=50)
+    batch.reset(np.arange(2), np.array([3, 4]))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        batch.step(draw(batch, rng))
+    rows = batch.snapshot(np.arange(2))
+    assert all(values.dtype.kind in "fiu" for values in rows.values())
+    # Through bytes, as a checkpoint would, into rows that were never reset.
+    written = {
+        name: np.frombuffer(values.tobytes(), values.dtype).reshape(values.shape)
+        for name, values in rows.items()
+    }
+    other = make_gym(make, 3, max_episode_steps=50)
+    other.restore(np.array([2, 0]), written)
+    actions = [draw(batch, rng) for _ in range(6)]
+    seen, _ = play(batch, actions)
+    moved = [np.stack([action[1], 0 * action[0], action[0]]) for action in actions]
+    other.reset(np.array([1]), np.array([0]))
+    replayed, _ = play(other, moved)
+    assert [replayed[2], replayed[0]] == seen
+
+
+def test_restoring_twice_does_not_wear_the_snapshot_out():
+    batch = make_gym("FrozenLake-v1", 2, max_episode_steps=30)
+    batch.reset(np.arange(2), np.array([3, 4]))
+    row = batch.snapshot(np.array([1]))
+    twice = {name: values[[0, 0]] for name, values in row.items()}
+    actions = [np.array([2, 2])] * 12
+    batch.restore(np.arange(2), twice)
+    first, _ = play(batch, actions)
+    assert first[0] == first[1]
+    batch.restore(np.arange(2), twice)
+    assert play(batch, actions)[0] == first
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", Walk])
+def test_reseeding_changes_what_is_drawn_and_nothing_else(env_id):
+    batch = make_gym(env_id, 2)
+    batch.reset(np.arange(2), np.array([3, 3]))
+    rows = batch.snapshot(np.arange(2))
+    actions = [draw(batch, np.random.default_rng(0))] * 20
+    batch.reseed(np.arange(2), np.array([8, 8]))
+    same = {k: v for k, v in batch.snapshot(np.arange(2)).items() if k.startswith("obs")}
+    for name, values in same.items():
+        np.testing.assert_array_equal(values, rows[name])
+    actions = [np.repeat(action[:1], 2, axis=0) for action in actions]
+    seen, _ = play(batch, actions)
+    assert seen[0] == seen[1]
+    batch.restore(np.arange(2), rows)
+    assert play(batch, actions)[0] != seen
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (LockedWalk, "cannot be copied"),
+        (GlobalWalk, "does not go on as it did"),
+        (ForgetfulWalk, "does not go on as it did"),
+    ],
+)
+def test_says_why_it_cannot_be_restored_and_what_would_help(make, reason):
+    batch = make_gym(make, 1)
+    assert batch.restorability is Restorability.NONE
+    batch.reset(np.array([0]), np.array([0]))
+    with pytest.raises(NotRestorableError, match=reason) as caught:
+        batch.snapshot(np.array([0]))
+    assert "get_state() -> dict of arrays" in str(caught.value)
