@@ -62,6 +62,12 @@ class Reuses(gymnasium.Env):
         return self.array, 0.0, False, False, {}
 
 
+class Scribbles(Reuses):
+    """Writes over an action that needs no conversion on its way."""
+
+    action_space = spaces.MultiBinary(2)
+
+
 class OneStep(gymnasium.Env):
     """Ends with its first step, and does not take another one."""
 
@@ -157,6 +163,14 @@ def test_arrays_that_the_environment_reuses_are_copied():
     for at, observation in enumerate(seen):
         np.testing.assert_array_equal(observation, [[4 * at] * 2, [-2 * at] * 2])
     assert actions.tolist() == [[1.0], [-1.0]]
+
+
+def test_the_action_that_an_environment_writes_over_is_its_own_copy():
+    batch = make_gym(Scribbles, 2)
+    batch.reset(np.arange(2), np.arange(2))
+    actions = np.ones((2, 2), np.int8)
+    batch.step(actions)
+    assert actions.tolist() == [[1, 1], [1, 1]]
 
 
 def test_one_step_episodes():

@@ -48,6 +48,20 @@ def next_step(num_envs):
     return sync(num_envs, AutoresetMode.NEXT_STEP)
 
 
+class Pending(SyncVectorEnv):
+    """Keeps resets that are due past a `reset`, as Gymnasium's own JAX environments do."""
+
+    def reset(self, **how):
+        due = self._autoreset_envs.copy()
+        answer = super().reset(**how)
+        self._autoreset_envs = due
+        return answer
+
+
+def pending(num_envs):
+    return Pending([Counts] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
 def without_final(num_envs):
     env = sync(num_envs, AutoresetMode.NEXT_STEP)
     env.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
@@ -58,6 +72,7 @@ IDS = {
     "trellis-test/Told-v0": (Counts, told),
     "trellis-test/SameStep-v0": (Counts, same_step),
     "trellis-test/NextStep-v0": (Counts, next_step),
+    "trellis-test/Pending-v0": (Counts, pending),
     "trellis-test/OnlyVector-v0": (None, next_step),
     "trellis-test/WithoutFinal-v0": (Counts, without_final),
 }
@@ -131,7 +146,9 @@ def test_same_step_cannot_go_back_to_a_first_observation_that_has_passed():
         batch.reset(np.array([0]), np.array([7]))
 
 
-@pytest.mark.parametrize("env_id", ["trellis-test/NextStep-v0", "CartPole-v1"])
+@pytest.mark.parametrize(
+    "env_id", ["trellis-test/NextStep-v0", "trellis-test/Pending-v0", "CartPole-v1"]
+)
 def test_next_step_resets_whole_batches_and_loses_no_step(env_id):
     batch = make_gym(env_id, 3, vector=True)
     assert isinstance(batch, VectorBatch)
