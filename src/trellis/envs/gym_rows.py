@@ -88,7 +88,7 @@ class GymBatch(BatchEnv):
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]
-        for row, index in enumerate(ids):
+        for row, index in enumerate(ids.tolist()):
             self.row_at_work[0] = index
             try:
                 answer = self.envs[index].reset(seed=int(seeds[row]))
@@ -108,7 +108,7 @@ class GymBatch(BatchEnv):
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         infos: dict[int, Any] = {}
-        for index in np.flatnonzero(active):
+        for index in np.flatnonzero(active).tolist():
             self.row_at_work[0] = index
             step = int(self.elapsed[index]) + 1
             try:
@@ -128,16 +128,14 @@ class GymBatch(BatchEnv):
                 truncated[index] = check_flag("truncated", answer[3])
             except MismatchError as error:
                 raise self._fault(BadShapeError, str(error), index, step) from None
-            infos[int(index)] = answer[4]
+            infos[index] = answer[4]
         self._last = arrays
         self.info = gather_numbers(infos, self.num_envs)
         return Step(self._border.tree(arrays), reward, terminated, truncated)
 
-    def _write(
-        self, arrays: list[NDArray[Any]], index: np.int64, observation: Any, step: int
-    ) -> None:
+    def _write(self, arrays: list[NDArray[Any]], index: int, observation: Any, step: int) -> None:
         try:
-            self._border.write(arrays, int(index), observation)
+            self._border.write(arrays, index, observation)
         except MismatchError as error:
             raise self._fault(BadShapeError, str(error), index, step) from None
         except OutOfSpaceError as error:
@@ -167,7 +165,7 @@ class GymBatch(BatchEnv):
             for name, values in rows.items()
             if name not in ("elapsed", "seed") and not name.startswith("observation.")
         }
-        for row, index in enumerate(ids):
+        for row, index in enumerate(ids.tolist()):
             # Not values[row]: an object array would hand out the object instead of an array.
             state = {name: values[row, ...] for name, values in task.items()}
             self.envs[index] = self._method.give(self.envs[index], state)
@@ -201,16 +199,16 @@ class GymBatch(BatchEnv):
         for index, error in faults:
             raise self._raised(error, "close", index, int(self.elapsed[index])) from error
 
-    def _raised(self, error: Exception, where: str, index: Any, step: int) -> EnvError:
+    def _raised(self, error: Exception, where: str, index: int, step: int) -> EnvError:
         reason = f"{where} raised {type(error).__name__}: {error}"
         return self._fault(EnvRaisedError, reason, index, step)
 
-    def _fault(self, kind: type[EnvError], reason: str, index: Any, step: int) -> EnvError:
+    def _fault(self, kind: type[EnvError], reason: str, index: int, step: int) -> EnvError:
         seed = int(self.seeds[index])
         return kind(
             reason,
             env_id=self.env_id,
-            index=int(index),
+            index=index,
             step=step,
             seed=None if seed < 0 else seed,
         )

@@ -171,7 +171,11 @@ class VectorBatch(BatchEnv):
     def _rows(self, observation: Any) -> list[NDArray[Any]]:
         """Copies of the leaves, checked: (num_envs, ...) of the space's dtype."""
         arrays = self._border.empty(self.num_envs)
-        found = self._border.flatten(observation)
+        try:
+            found = self._border.flatten(observation)
+        except (KeyError, IndexError, TypeError) as error:
+            reason = f"observations do not have the structure of their space: {error!r}"
+            raise self.error(BadShapeError, reason) from None
         for leaf, rows, value in zip(self._border.leaves, arrays, found, strict=True):
             value = np.asarray(value)
             if value.shape != rows.shape:

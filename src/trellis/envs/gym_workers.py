@@ -83,7 +83,11 @@ class WorkerBatch(BatchEnv):
         self.env_id, self.num_envs = name, num_envs
         self.seeds, self.elapsed = np.full(num_envs, -1), np.zeros(num_envs, np.int64)
         self._at_work = self._edges[:-1] * 0
-        about = self._collect(range(workers), START_SECONDS)[0]
+        try:
+            about = self._collect(range(workers), START_SECONDS)[0]
+        except BaseException:
+            self._end_processes()
+            raise
         super().__init__(
             about["env_id"],
             num_envs,
