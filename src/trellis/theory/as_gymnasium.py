@@ -83,7 +83,7 @@ def from_gymnasium(env: "gymnasium.Env[Any, Any] | str", *, gamma: float) -> Fin
     if table is None or rho0 is None:
         raise ValueError(
             f"{made} does not publish its transitions (env.unwrapped.P) and initial distribution"
-            " (initial_state_distrib), as FrozenLake-v1, CliffWalking-v1 and Taxi-v3 do; build a"
+            " (initial_state_distrib), as FrozenLake-v1, CliffWalking-v1 and Taxi-v4 do; build a"
             " FiniteMDP from your own tables instead"
         )
     states, actions = len(table), len(table[0])

@@ -17,6 +17,7 @@ the penalty, max_t Σ_s ρ(s) v_s(t) − C t, is the root of Σ_s ρ(s) λ_s(t) 
 trust region is where the mean divergence is δ; both by Brent's method on the logarithm, to 1e-12.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -63,6 +64,10 @@ class _Rows:
         self.var = (old * (self.gap - self.mean_gap[:, None]) ** 2).sum(axis=1)
         self.varies = self.var > 0.0
         self.mass_at_best = (old * (support & (self.gap == 0.0))).sum(axis=1)
+        self.most_gain = self.unit * (self.mean_gap + self.beyond)
+        """max_a A(a) − E_p A, without cancellation."""
+        self.last_log_x: Array | None = None
+        """Where the search for the last radius ended: a good start for the next one."""
 
     def kl_and_slope(self, x: Array) -> tuple[Array, Array]:
         """KL(p ‖ π) at x, and its derivative by log x.
@@ -84,6 +89,8 @@ class _Rows:
     def policy(self, x: Array, multipliers: Array) -> Array:
         """λ p/(x + gap), and what is left of the mass on the best action outside of p."""
         new = multipliers[:, None] * self.old / (x[:, None] + self.gap)
+        # What underflows to 0 would make the divergence infinite.
+        new = np.maximum(new, np.finfo(float).tiny * (self.old > 0.0))
         left = np.maximum(1.0 - new.sum(axis=1), 0.0)
         crossed = np.flatnonzero((self.beyond > 0.0) & (x <= self.beyond))
         new[crossed, self.best_outside[crossed]] += left[crossed]
@@ -95,25 +102,15 @@ def within_kl(old: Array, advantages: Array, radius: float) -> Solution:
 
     A state where no action is better than what the row already has keeps its row, with λ = 0.
     """
-    rows = _Rows(old, advantages)
     if radius <= 0.0:
         return Solution(old, np.full(len(old), np.inf))
-    x = np.maximum(_x_at_kl(rows, radius), rows.beyond)
-    x = np.where(x > 0.0, x, 1.0)
-    inside = 1.0 / (old / (x[:, None] + rows.gap)).sum(axis=1)
-    # Where mass goes outside of the support, ν stays put and KL = t is solved for λ in closed form.
-    crossing = np.exp((old * np.log(x[:, None] + rows.gap)).sum(axis=1) - radius)
-    crossed = (rows.beyond > 0.0) & (x <= rows.beyond)
-    multipliers = np.where(crossed, np.minimum(crossing, inside), inside)
-    still = ~rows.varies & (rows.beyond == 0.0)
-    new = np.where(still[:, None], old, rows.policy(x, multipliers))
-    return Solution(new, np.where(still, 0.0, multipliers * rows.unit))
+    return _within_kl(_Rows(old, advantages), radius)
 
 
 def at_multiplier(old: Array, advantages: Array, multiplier: float) -> Solution:
     """Each state's best row for Σ_a π(a) A(a) − multiplier · KL(old ‖ new)."""
     rows = _Rows(old, advantages)
-    multipliers = np.exp(np.clip(np.log(multiplier / rows.unit), -_LOG_LIMIT, _LOG_LIMIT))
+    multipliers = np.exp(np.clip(np.log(multiplier) - np.log(rows.unit), -_LOG_LIMIT, _LOG_LIMIT))
 
     def excess(log_x: Array) -> tuple[Array, Array]:
         x = np.exp(log_x)
@@ -136,17 +133,17 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
     penalty may forbid any step: from a deterministic row the gain is linear in t, and t = 0 is
     optimal when Σ_s w(s) max_a A(s, a) ≤ penalty. Without a penalty the answer is the greedy row.
     """
-    expected = (old * advantages).sum(axis=1)
-    most = float(weights @ (advantages.max(axis=1) - expected))
     if penalty <= 0.0:
         return Solution(greedy(old, advantages), np.zeros(len(old)))
+    rows = _Rows(old, advantages)
     # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `high` the slope is below C.
-    high = most / penalty
+    high = float(weights @ rows.most_gain) / penalty
     if high <= _SMALLEST_KL:
         return Solution(old, np.full(len(old), np.inf))
 
+    @functools.cache
     def excess(log_radius: float) -> float:
-        multipliers = within_kl(old, advantages, np.exp(log_radius)).multipliers
+        multipliers = _within_kl(rows, np.exp(log_radius)).multipliers
         return float(np.log(max(weights @ multipliers, np.finfo(float).tiny) / penalty))
 
     top = bottom = float(np.log(high))
@@ -155,18 +152,19 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
         if bottom < np.log(_SMALLEST_KL):
             return Solution(old, np.full(len(old), np.inf))
     root = top if bottom == top else _root(excess, bottom, min(bottom + 6.0, top))
-    return within_kl(old, advantages, float(np.exp(root)))
+    return _within_kl(rows, float(np.exp(root)))
 
 
 def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float) -> Solution:
     """argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) with Σ_s w(s) KL(old ‖ π) / Σ w ≤ radius: Eq. 12."""
     unchanged = Solution(old, np.full(len(old), np.inf))
     seen = weights > 0.0
-    spread = (advantages.max(axis=1) - (old * advantages).sum(axis=1))[seen].max()
+    spread = float(_Rows(old, advantages).most_gain[seen].max())
     if radius <= 0.0 or spread <= 0.0:
         return unchanged
     shares = weights[seen] / weights.sum()
 
+    @functools.cache
     def excess(log_multiplier: float) -> float:
         new = at_multiplier(old[seen], advantages[seen], np.exp(log_multiplier)).policy
         kl = shares @ kl_divergence(old[seen], new)
@@ -177,9 +175,9 @@ def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float)
         high += 2.0
     stride = 1.0
     while excess(low) < 0.0:
-        low, stride = low - stride, 2.0 * stride
-        if low < -_LOG_LIMIT:  # the divergence cannot get that large: greedy but for rounding
+        if low <= -_LOG_LIMIT:  # the divergence cannot get that large: greedy but for rounding
             return at_multiplier(old, advantages, float(np.exp(low)))
+        low, stride = max(low - stride, -_LOG_LIMIT), 2.0 * stride
     root = low if low == high else _root(excess, low, high)
     while excess(root) > 0.0:
         root += TOLERANCE
@@ -195,6 +193,19 @@ def greedy(old: Array, advantages: Array) -> Array:
     new[np.arange(len(old)), advantages.argmax(axis=1)] = 1.0
     stay = (old * advantages).sum(axis=1) >= advantages.max(axis=1)
     return np.where(stay[:, None], old, new)
+
+
+def _within_kl(rows: _Rows, radius: float) -> Solution:
+    x = np.maximum(_x_at_kl(rows, radius), rows.beyond)
+    x = np.where(x > 0.0, x, 1.0)
+    inside = 1.0 / (rows.old / (x[:, None] + rows.gap)).sum(axis=1)
+    # Where mass goes outside of the support, ν stays put and KL = t is solved for λ in closed form.
+    crossing = np.exp((rows.old * np.log(x[:, None] + rows.gap)).sum(axis=1) - radius)
+    crossed = (rows.beyond > 0.0) & (x <= rows.beyond)
+    multipliers = np.where(crossed, np.minimum(crossing, inside), inside)
+    still = ~rows.varies & (rows.beyond == 0.0)
+    new = np.where(still[:, None], rows.old, rows.policy(x, multipliers))
+    return Solution(new, np.where(still, 0.0, multipliers * rows.unit))
 
 
 def _x_at_kl(rows: _Rows, radius: float) -> Array:
@@ -214,7 +225,8 @@ def _x_at_kl(rows: _Rows, radius: float) -> Array:
         return np.log(kl / radius), np.where(rows.varies, slope / kl, -1.0)
 
     # For small t, KL ≈ var/(2x²).
-    log_x = _decreasing_root(excess, low, high, high - 0.5 * np.log(2.0))
+    start = high - 0.5 * np.log(2.0) if rows.last_log_x is None else rows.last_log_x
+    rows.last_log_x = log_x = _decreasing_root(excess, low, high, start)
     return np.where(rows.varies, np.exp(log_x + TOLERANCE * np.maximum(1.0, np.abs(log_x))), 0.0)
 
 
@@ -247,9 +259,10 @@ def _decreasing_root(
 
 def _log_remainder(w: Array, rest: Array) -> Array:
     """log(1 − w) + w, with rest = 1 − w; by its series near 0, where the sum would cancel."""
-    near = np.abs(w) < 0.04
+    near = np.abs(w) < 0.02
     u = np.where(near, w, 0.0)
-    series = np.zeros_like(u)
-    for k in range(12, 1, -1):
-        series = series * u + 1.0 / k
+    series = np.full_like(u, 1.0 / 10.0)
+    for k in range(9, 1, -1):
+        series *= u
+        series += 1.0 / k
     return np.where(near, -u * u * series, np.log(rest) + w)
