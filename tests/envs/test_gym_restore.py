@@ -194,6 +194,21 @@ def test_restoring_twice_does_not_wear_the_snapshot_out():
     assert play(batch, actions)[0] == first
 
 
+def test_what_pygame_draws_on_is_shared_by_copies():
+    class Surface:
+        def __deepcopy__(self, memo):
+            raise TypeError("cannot pickle 'pygame.surface.Surface' object")
+
+    Surface.__module__ = "pygame.surface"
+    batch = make_gym("CartPole-v1", 1, vector=False)
+    batch.reset(np.array([0]), np.array([0]))
+    batch.envs[0].unwrapped.screen = Surface()
+    rows = batch.snapshot(np.array([0]))
+    seen, _ = play(batch, [np.array([1])] * 4)
+    batch.restore(np.array([0]), rows)
+    assert play(batch, [np.array([1])] * 4)[0] == seen
+
+
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", Walk])
 def test_reseeding_changes_what_is_drawn_and_nothing_else(env_id):
     batch = make_gym(env_id, 2)
