@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
-from tests.theory.drawn import Drawn, examples, problems
 
+from tests.theory.drawn import Drawn, examples, problems
 from trellis.theory import bounds, perturbation
 from trellis.theory.conservative import mix
 from trellis.theory.examples import garnet, random_policy

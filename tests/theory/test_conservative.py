@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.theory.drawn import Drawn, examples, problems
 
+from tests.theory.drawn import Drawn, examples, problems
 from trellis.theory import bounds
 from trellis.theory.conservative import (
     best_step,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from tests.theory.drawn import Drawn, examples, problems
 
+from tests.theory.drawn import Drawn, examples, problems
 from trellis.theory import kl_ball
 from trellis.theory.bounds import kl_divergence, max_kl, mean_kl
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.theory.drawn import Drawn, examples, problems
 
+from tests.theory.drawn import Drawn, examples, problems
 from trellis.theory.examples import garnet, random_policy
 from trellis.theory.mdp import FiniteMDP
 
