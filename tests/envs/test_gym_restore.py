@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
-from tests.envs import contract
 
+from tests.envs import contract
 from trellis.envs.batch import NotRestorableError, Restorability, leaves
 from trellis.envs.gym import make_gym
 
