@@ -127,6 +127,7 @@ def test_the_last_step_replays(name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @every_environment
 def test_ten_thousand_snapshots_replay(name):
     contract.check_replay(MAKERS[name], pairs=10_000)
