@@ -160,8 +160,8 @@ def check_mask(make: Make, *, num_envs: int = 8, steps: int = 12) -> None:
 
 
 def check_seeds(make: Make, *, num_envs: int = 6, steps: int = 10) -> None:
-    """An episode is a function of its seed and actions: not of its row or of what went before; a
-    reset of some rows leaves the others alone."""
+    """An episode is a function of its seed and actions: not of its row, of how many rows there are,
+    or of what went before; a reset of some rows leaves the others alone."""
     env, rng, everyone = make(num_envs), np.random.default_rng(3), np.arange(num_envs)
     first = env.reset(everyone, everyone)
     actions = random_actions(env, rng, steps)
@@ -171,6 +171,11 @@ def check_seeds(make: Make, *, num_envs: int = 6, steps: int = 10) -> None:
     assert same(again, take(first, order)), "the same seed starts elsewhere in another row"
     for a, b in zip(future, rollout(env, actions[:, order]), strict=True):
         assert_same_step(take(a, order), b, "with the same seed in another row")
+    alone = make(1)
+    assert same(alone.reset(np.array([0]), np.array([2])), take(first, [2]))
+    for a, b in zip(future, rollout(alone, actions[:, 2:3]), strict=True):
+        assert_same_step(take(a, [2]), b, "in a batch of one")
+    alone.close()
     env.reset(everyone, everyone)
     env.step(actions[0])
     others = env.snapshot(everyone[1:])

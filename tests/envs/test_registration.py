@@ -86,9 +86,14 @@ def test_options_go_through():
     assert env.observation_space.shape == (11,)
 
 
+def test_one_line_is_enough_for_who_knows_gymnasium_alone():
+    code = "import gymnasium; gymnasium.make('trellis.envs:trellis/PaperCartPole-v0').reset(seed=0)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_importing_does_not_import_mujoco():
     code = (
-        "import sys, gymnasium, trellis.envs.registration as r; r.register();"
+        "import sys, gymnasium, trellis.envs;"
         "assert 'trellis/PaperHopper-v0' in gymnasium.registry;"
         "assert 'mujoco' not in sys.modules"
     )

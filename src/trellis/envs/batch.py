@@ -12,6 +12,7 @@ is bit for bit the one that the snapshot had, in place or in another row.
 import abc
 import enum
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -139,9 +140,10 @@ class BatchEnv(abc.ABC):
         self.check_finite("reward", step.reward)
         if self.max_episode_steps is None:
             return step
+        observation, reward, terminated, truncated = step
         late = self.elapsed >= self.max_episode_steps
-        truncated = step.truncated | (late if everyone else late & active)
-        return step._replace(truncated=truncated)
+        truncated = truncated | late if everyone else truncated | (late & active)
+        return Step(observation, reward, terminated, truncated)
 
     def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         """From what a policy draws to what the environment takes; clipping happens here.
@@ -155,8 +157,8 @@ class BatchEnv(abc.ABC):
             actions = np.reshape(actions, (self.num_envs, *space.shape))
             low, high, middle, half = self._action_range
             if middle is None:
-                return np.clip(actions, low, high)
-            return middle + half * np.clip(actions, -1.0, 1.0)
+                return np.minimum(np.maximum(actions, low), high)
+            return middle + half * np.minimum(np.maximum(actions, -1.0), 1.0)
         if isinstance(space, spaces.Discrete):
             return np.reshape(actions, (self.num_envs,)) + space.start
         if isinstance(space, spaces.MultiDiscrete):
@@ -205,7 +207,10 @@ class BatchEnv(abc.ABC):
     def check_finite(self, what: str, values: Any, ids: NDArray[np.integer] | None = None) -> None:
         """Raises `BadValueError` at the first row of `values` that is not finite."""
         for leaf in leaves(values):
-            if leaf.dtype.kind != "f" or np.isfinite(leaf).all():
+            # The sum of squares tells of any NaN or infinity; overflow alone gets a second look.
+            if leaf.dtype.kind != "f" or math.isfinite(np.vdot(leaf, leaf)):
+                continue
+            if np.isfinite(leaf).all():
                 continue
             row = int(np.argmin(np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)))
             raise self.error(BadValueError, f"{what} is not finite: {leaf[row]}", ids, row)
@@ -249,6 +254,8 @@ class BatchEnv(abc.ABC):
 
 def leaves(observation: Observation) -> list[NDArray[Any]]:
     """The arrays of an observation, whatever its structure."""
+    if isinstance(observation, np.ndarray):
+        return [observation]
     if isinstance(observation, Mapping):
         return [leaf for value in observation.values() for leaf in leaves(value)]
     if isinstance(observation, tuple):

@@ -91,11 +91,14 @@ class Task:
     observe: Callable[[Physics, Options], Array]
     """(physics, options) -> observations, in arrays of their own."""
     outcome: Callable[[Physics, Array, Array, Options], Outcome]
-    """(physics, first two positions before the step, actions, options) -> Outcome."""
+    """(physics, qpos before the step, actions, options) -> Outcome."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Names and defaults of what the constructor takes."""
     derived: Mapping[str, Callable[["Batch"], Array]] = dataclasses.field(default_factory=dict)
     """Live arrays of the batch that the functions need besides qpos and qvel."""
+    forward_at_reset: bool = True
+    """Whether an episode starts with mj_forward, as Gymnasium's do: it leaves a warm start, and the
+    derived fields that a first observation may need."""
     load: Callable[[str, Options], "mujoco.MjModel"] = lambda path, _: mujoco.MjModel.from_xml_path(
         path
     )
@@ -153,15 +156,15 @@ class MujocoBatch(BatchEnv):
             qpos, qvel = self.task.start(seeds, self.model, self.options)
             self._physics.qpos[ids] = qpos
             self._physics.qvel[ids] = qvel
-            # As Gymnasium's reset does: it leaves a warm start, and the derived fields.
-            self._run(self._batch.forward, np.unique(ids))
+            if self.task.forward_at_reset:
+                self._run(self._batch.forward, _ascending(ids))
         observation = self.task.observe(self._physics.rows(ids), self.options)
         self._observation[ids] = observation
         return observation
 
     def _step(self, actions: Array, active: NDArray[np.bool_]) -> Step:
         everyone = active is self._all_active or bool(active.all())
-        before = self._physics.qpos[:, :2].copy()
+        before = self._physics.qpos.copy()
         if everyone:
             self._ctrl[:] = actions
             self._run(self._batch.step, None, nstep=self.options.frame_skip)
@@ -178,7 +181,7 @@ class MujocoBatch(BatchEnv):
             observation[idle] = self._observation[idle]
             reward = np.where(active, reward, 0.0)
             terminated = terminated & active
-        self._observation = observation.copy()
+        np.copyto(self._observation, observation)
         return Step(observation, reward, terminated, np.zeros(self.num_envs, bool))
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Rows:
@@ -224,6 +227,11 @@ class MujocoBatch(BatchEnv):
     def close(self) -> None:
         """Lets go of the renderer; the rest goes with the object."""
         self._close_renderer()
+
+
+def _ascending(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ids as `Batch` wants them; in most cases they are already."""
+    return ids if ids.size < 2 or (ids[1:] > ids[:-1]).all() else np.unique(ids)
 
 
 def _options(env_id: str, task: Task, given: Mapping[str, Any]) -> Options:

@@ -1,0 +1,133 @@
+"""How much of the simulator's speed is left once it is an environment.
+
+The rival of each figure does the same physics: the bare loop repeats the run of the environment,
+with the same controls and the same rows put back to the same states where an episode ended. All
+rivals take turns, and the median of the rounds counts.
+
+    python -m benchmarks.environments
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import gymnasium
+import numpy as np
+from benchmarks.figure import Figure
+
+from trellis.envs import mujoco_v5, paper
+from trellis.envs.mujoco import MujocoBatch
+
+ROUNDS = 9
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def take_turns(*runs: Callable[[], object], rounds: int = ROUNDS) -> list[list[float]]:
+    """Seconds of every run in every round, interleaved; the first round only warms up."""
+    times = [[seconds(run) for run in runs] for _ in range(rounds + 1)]
+    return [list(column) for column in zip(*times[1:], strict=True)]
+
+
+def ratio(rival: list[float], ours: list[float]) -> float:
+    """How many times as fast as the rival, the median over rounds."""
+    return median(r / o for r, o in zip(rival, ours, strict=True))
+
+
+def random_actions(env: MujocoBatch, steps: int) -> np.ndarray:
+    shape = steps, env.num_envs, *env.action_space.shape  # pyright: ignore
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def drive(env: MujocoBatch, actions: np.ndarray, put_back: list | None = None) -> None:
+    """All the actions from fresh episodes, with new episodes wherever one ended."""
+    next_seed = env.num_envs
+    env.reset(np.arange(env.num_envs), np.arange(env.num_envs))
+    for action in actions:
+        step = env.step(action)
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        if ended.size:
+            env.reset(ended, np.arange(next_seed, next_seed + ended.size))
+            next_seed += ended.size
+        if put_back is not None:
+            put_back.append((ended, env.snapshot(ended)["state"]))
+
+
+def bare_loop(env: MujocoBatch, actions: np.ndarray) -> Callable[[], None]:
+    """The same physics as `drive(env, actions)` with nothing around it."""
+    put_back: list = []
+    env.reset(np.arange(env.num_envs), np.arange(env.num_envs))
+    start = env.snapshot(np.arange(env.num_envs))["state"]
+    drive(env, actions, put_back)
+    end = env.snapshot(np.arange(env.num_envs))["state"]
+
+    batch = mujoco_batch(env)
+    state, ctrl, nstep = batch.state, batch.bind("ctrl"), env.options.frame_skip
+
+    def loop() -> None:
+        state[:] = start
+        for action, (ended, rows) in zip(actions, put_back, strict=True):
+            ctrl[:] = action
+            batch.step(nstep=nstep)
+            if ended.size:
+                state[ended] = rows
+
+    loop()
+    if not np.array_equal(state, end):
+        raise RuntimeError("the bare loop did not do the same physics")
+    return loop
+
+
+def mujoco_batch(env: MujocoBatch):
+    from mujoco.batch import Batch
+
+    return Batch(env.model, env.num_envs)
+
+
+def overhead(name: str, env: MujocoBatch, steps: int, bound: float) -> Figure:
+    actions = random_actions(env, steps)
+    bare, ours = take_turns(bare_loop(env, actions), lambda: drive(env, actions))
+    return Figure(name, ratio(bare, ours), bound, at_least=True)
+
+
+def hopper_over_bare_batch() -> Figure:
+    env = mujoco_v5.make("Hopper-v5", 64)
+    return overhead("Hopper-v5, 64 environments, over the bare Batch loop", env, 60, 0.9)
+
+
+def paper_hopper_over_bare_batch() -> Figure:
+    env = paper.make("trellis/PaperHopper-v0", 256)
+    return overhead("paper hopper, 256 environments, over the bare Batch loop", env, 200, 0.8)
+
+
+def hopper_over_sync_vector_env() -> Figure:
+    env = mujoco_v5.make("Hopper-v5", 64)
+    actions = random_actions(env, 30)
+    rival = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("Hopper-v5")] * 64)
+
+    def step_rival() -> None:
+        rival.reset(seed=0)
+        for action in actions:
+            rival.step(action)
+
+    theirs, ours = take_turns(step_rival, lambda: drive(env, actions), rounds=5)
+    rival.close()
+    return Figure("Hopper-v5, 64 environments, over SyncVectorEnv", ratio(theirs, ours), 2.5, True)
+
+
+def run() -> list[Figure]:
+    """All figures of this side."""
+    return [
+        hopper_over_bare_batch(),
+        hopper_over_sync_vector_env(),
+        paper_hopper_over_bare_batch(),
+    ]
+
+
+if __name__ == "__main__":
+    for figure in run():
+        print(figure)
