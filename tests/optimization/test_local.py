@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from tests.problems import POLICIES, random_batch, random_theta
+from trellis.estimation.objective import Estimator
+from trellis.optimization.local import TrustRegion
+from trellis.optimization.methods import StepConfig
+from trellis.optimization.trust_region import Status
+
+POLICY = POLICIES["gaussian"]
+
+
+def problem(n=300, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    theta = random_theta(POLICY, rng).astype(np.float32)
+    return theta, random_batch(POLICY, theta, n, rng, dtype=np.float32, **options)
+
+
+def test_the_same_input_gives_the_same_bytes():
+    theta, batch = problem(5000)
+    results = []
+    for _ in range(2):
+        step = TrustRegion(POLICY, StepConfig(), expected_states=5000)
+        results += [step.step(theta, batch, np.random.default_rng(1)) for _ in range(2)]
+    first_theta, first_info = results[0]
+    assert first_info.status == Status.ACCEPTED
+    for new, info in results[1:]:
+        assert np.asarray(new).tobytes() == np.asarray(first_theta).tobytes()
+        assert [float(x) for x in info] == [float(x) for x in first_info]
+
+
+def test_batches_that_came_before_do_not_matter():
+    """Capacity grows with the largest batch seen; results must not notice."""
+    theta, batch = problem(700)
+    fresh = TrustRegion(POLICY, StepConfig(), expected_states=500)
+    used = TrustRegion(POLICY, StepConfig(), expected_states=500)
+    used.step(theta, problem(5000)[1], np.random.default_rng(0))
+    one, _ = fresh.step(theta, batch, np.random.default_rng(1))
+    other, _ = used.step(theta, batch, np.random.default_rng(1))
+    assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_chunked_equals_whole_to_rounding():
+    theta, batch = problem(2000)
+    steps = [
+        TrustRegion(POLICY, StepConfig(), expected_states=2000, largest_chunk=chunk)
+        for chunk in (2048, 128)
+    ]
+    (one, _), (other, _) = (s.step(theta, batch, np.random.default_rng(1)) for s in steps)
+    moved = np.linalg.norm(np.asarray(one) - theta)
+    assert moved > 0
+    assert np.linalg.norm(np.asarray(one) - np.asarray(other)) < 1e-3 * moved
+
+
+def test_fifty_batches_of_varying_size_compile_at_most_three_times():
+    step = TrustRegion(POLICY, StepConfig(), expected_states=3000)
+    sizes = np.random.default_rng(0).integers(1500, 6000, size=50)
+    theta, batch = problem(6000)
+    for size in sizes:
+        part = type(batch)(*(leaf[:size] for leaf in batch))
+        step.step(theta, part, np.random.default_rng(0))
+    assert step.compilations <= 3
+
+
+def test_several_actions_a_state_feed_the_same_step():
+    theta, batch = problem(200, actions=4)
+    step = TrustRegion(POLICY, StepConfig(), Estimator.SELF_NORMALIZED, expected_states=200)
+    new, info = step.step(theta, batch, np.random.default_rng(0))
+    assert info.status == Status.ACCEPTED
+    assert info.mean_kl <= 0.01
+    assert not np.array_equal(new, theta)
+
+
+def test_the_empirical_fisher_is_refused_with_vine():
+    with pytest.raises(ValueError, match="with vine use method trpo"):
+        TrustRegion(POLICY, StepConfig("empirical-fim"), Estimator.SELF_NORMALIZED)
+
+
+def test_an_empty_batch_is_refused():
+    theta, batch = problem(5)
+    empty = type(batch)(*(leaf[:0] for leaf in batch))
+    with pytest.raises(ValueError, match="at least one sample"):
+        TrustRegion(POLICY, StepConfig()).step(theta, empty, np.random.default_rng(0))

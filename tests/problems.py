@@ -1,0 +1,36 @@
+"""Random policies and batches that several tests share."""
+
+import numpy as np
+
+from trellis.estimation.objective import StateBatch
+from trellis.policies.distributions import Categoricals, DiagGaussian
+from trellis.policies.networks import MLP, linear
+from trellis.policies.policy import Policy
+
+POLICIES = {
+    "gaussian": Policy(MLP(4, (8,), 2), DiagGaussian(2)),
+    "gaussian, linear": Policy(linear(4, 1), DiagGaussian(1)),
+    "one factor": Policy(MLP(4, (8, 6), 3), Categoricals((3,))),
+    "factors": Policy(MLP(4, (8,), 8), Categoricals((3, 3, 2))),
+}
+
+
+def random_theta(policy, rng, scale=0.5):
+    return rng.normal(size=policy.num_params) * scale
+
+
+def random_batch(policy, theta, n, rng, *, actions=1, dtype=np.float64, weights=True):
+    """States with actions drawn from the policy, worth something random that depends on them."""
+    inputs = policy.network.inputs
+    observation = rng.normal(size=(n, inputs))
+    params, _ = policy.distribution_params(theta, observation)
+    drawn, log_q = [], []
+    for _ in range(actions):
+        action = policy.distribution.sample(params, policy.distribution.noise(rng, (n,)))
+        drawn.append(action)
+        log_q.append(policy.distribution.log_prob(params, action))
+    action, log_q = np.stack(drawn, 1), np.stack(log_q, 1)
+    value = np.tanh(action[..., 0] * 1.0) + rng.normal(size=(n, actions))
+    weight = rng.uniform(0.2, 1.5, size=n) if weights else np.ones(n)
+    batch = StateBatch(observation, action, log_q, value, weight, weight[::-1].copy())
+    return StateBatch(*(leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf for leaf in batch))
