@@ -1,0 +1,178 @@
+"""Everything that a run is: frozen, nested, validated when made, written to `config.json`.
+
+A run is a pure function of this (and of the software's versions). What can be worked out from other
+settings is a property, never a setting of its own.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_type_hints
+
+from trellis.optimization.methods import StepConfig
+
+SCHEMA_VERSION = 1
+"""Of config.json; raised when a setting changes its meaning."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """π_θ."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the tanh layers; none for a linear policy."""
+    hidden_biases: bool = True
+    """Whether hidden layers have biases; the paper's swimmer has none."""
+    initial_log_std: float = 0.0
+    """Where the log standard deviation of continuous actions starts."""
+    output_scale: float = 0.01
+    """Gain of the last layer's initialization."""
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How states and actions are collected (Sec. 5.1)."""
+
+    num_envs: int = 32
+    """Environments that advance together."""
+    steps_per_env: int = 64
+    """Time steps of each of them in an iteration."""
+    whole_paths: bool = False
+    """Start every iteration from ρ₀ (the paper), instead of going on where the last one stopped."""
+
+    def __post_init__(self):
+        _require(self.num_envs >= 1, self, "num_envs", "at least 1")
+        _require(self.steps_per_env >= 1, self, "steps_per_env", "at least 1")
+
+    @property
+    def batch_size(self) -> int:
+        """Simulator steps in an iteration."""
+        return self.num_envs * self.steps_per_env
+
+
+@dataclass(frozen=True)
+class EstimationConfig:
+    """What the samples are taken to say (Sec. 5, and what came after the paper)."""
+
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """λ of generalized advantage estimation, where there is a critic."""
+    critic: Literal["none", "linear", "mlp"] = "mlp"
+    """What estimates V(s): nothing (the paper), least squares on features, or a network."""
+    critic_hidden: tuple[int, ...] = (64, 64)
+    """Units of the critic's tanh layers."""
+    critic_learning_rate: float = 1e-3
+    """Of Adam."""
+    critic_epochs: int = 10
+    """Passes over the batch in an iteration."""
+    critic_minibatch: int = 128
+    """Samples per gradient step of the critic."""
+    advantages: Literal["center", "standardize", "raw"] = "standardize"
+    """Subtract the batch's mean (the paper's presets), also divide by its standard deviation, or
+    take advantages as they are."""
+    discount_states: bool = False
+    """Weight states by γᵗ, which is ρ_π of the paper, instead of uniformly."""
+    normalize_observations: bool = True
+    """Standardize observations by running statistics, frozen within an iteration, clipped at ±10."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+    def __post_init__(self):
+        _require(0 < self.gamma <= 1, self, "gamma", "in (0, 1]")
+        _require(0 <= self.gae_lambda <= 1, self, "gae_lambda", "in [0, 1]")
+        _require(self.critic in ("none", "linear", "mlp"), self, "critic", "none, linear or mlp")
+        _require(self.critic_learning_rate > 0, self, "critic_learning_rate", "> 0")
+        _require(self.critic_epochs >= 1, self, "critic_epochs", "at least 1")
+        _require(self.critic_minibatch >= 1, self, "critic_minibatch", "at least 1")
+        _require(
+            self.advantages in ("center", "standardize", "raw"),
+            self,
+            "advantages",
+            "center, standardize or raw",
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run."""
+
+    env: str
+    """A Gymnasium id, such as Hopper-v5."""
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments for the environment."""
+    total_steps: int = 1_000_000
+    """Simulator steps to train for; rounded up to whole iterations."""
+    seed: int = 0
+    """Of everything random."""
+    preset: str | None = None
+    """Where the settings came from; for the record."""
+    policy: PolicyConfig = PolicyConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    estimation: EstimationConfig = EstimationConfig()
+    step: StepConfig = StepConfig()
+    eval_every: int = 100_000
+    """Simulator steps between evaluations; 0 for none but the last."""
+    eval_episodes: int = 10
+    """Episodes of each evaluation, without exploration noise."""
+    checkpoint_every: int = 100_000
+    """Simulator steps between checkpoints."""
+    keep_checkpoints: int = 3
+    """How many of them stay."""
+    threads: int = 0
+    """Of the simulator; 0 for all cores."""
+
+    def __post_init__(self):
+        _require(bool(self.env), self, "env", "the id of an environment")
+        _require(self.total_steps >= 1, self, "total_steps", "at least 1")
+        _require(0 <= self.seed < 2**63, self, "seed", "a nonnegative 63-bit number")
+        _require(self.eval_every >= 0, self, "eval_every", ">= 0")
+        _require(self.eval_episodes >= 1, self, "eval_episodes", "at least 1")
+        _require(self.checkpoint_every >= 1, self, "checkpoint_every", "at least 1")
+        _require(self.keep_checkpoints >= 1, self, "keep_checkpoints", "at least 1")
+        _require(self.threads >= 0, self, "threads", ">= 0")
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations `total_steps` makes."""
+        return -(-self.total_steps // self.sampling.batch_size)
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as plain JSON values, with the version of their meaning."""
+    return {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(config)}
+
+
+def from_json(values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration back from JSON; unknown and missing settings are told apart by name."""
+    values = dict(values)
+    version = values.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"this configuration has schema version {version}, this software reads"
+            f" {SCHEMA_VERSION}; use the version of trellis-rl that wrote it"
+        )
+    return _build(TrainConfig, values)
+
+
+def _build(kind: Any, values: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(kind)
+    unknown = values.keys() - hints.keys()
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no setting {', '.join(sorted(unknown))}")
+    arguments = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            value = _build(hint, value)
+        elif isinstance(value, list) and tuple in (hint, getattr(hint, "__origin__", None)):
+            value = tuple(value)
+        elif getattr(hint, "__origin__", None) is Literal and value not in get_args(hint):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}, got {value!r}")
+        arguments[name] = value
+    return kind(**arguments)
+
+
+def _require(condition: bool, config: Any, name: str, what: str) -> None:
+    if not condition:
+        raise ValueError(f"{name} must be {what}, got {getattr(config, name)!r}")
