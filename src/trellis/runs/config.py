@@ -15,6 +15,11 @@ SCHEMA_VERSION = 1
 """Of config.json; raised when a setting changes its meaning."""
 
 
+def _require(condition: bool, config: Any, name: str, what: str) -> None:
+    if not condition:
+        raise ValueError(f"{name} must be {what}, got {getattr(config, name)!r}")
+
+
 @dataclass(frozen=True)
 class PolicyConfig:
     """π_θ."""
@@ -74,7 +79,7 @@ class EstimationConfig:
     discount_states: bool = False
     """Weight states by γᵗ, which is ρ_π of the paper, instead of uniformly."""
     normalize_observations: bool = True
-    """Standardize observations by running statistics, frozen within an iteration, clipped at ±10."""
+    """Standardize observations by running statistics, frozen within an iteration, to within ±10."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
 
@@ -107,10 +112,10 @@ class TrainConfig:
     """Of everything random."""
     preset: str | None = None
     """Where the settings came from; for the record."""
-    policy: PolicyConfig = PolicyConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    estimation: EstimationConfig = EstimationConfig()
-    step: StepConfig = StepConfig()
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    step: StepConfig = field(default_factory=StepConfig)
     eval_every: int = 100_000
     """Simulator steps between evaluations; 0 for none but the last."""
     eval_episodes: int = 10
@@ -171,8 +176,3 @@ def _build(kind: Any, values: Mapping[str, Any]) -> Any:
             raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}, got {value!r}")
         arguments[name] = value
     return kind(**arguments)
-
-
-def _require(condition: bool, config: Any, name: str, what: str) -> None:
-    if not condition:
-        raise ValueError(f"{name} must be {what}, got {getattr(config, name)!r}")
