@@ -13,8 +13,8 @@ from statistics import median
 
 import gymnasium
 import numpy as np
-from benchmarks.figure import Figure
 
+from benchmarks.figure import Figure
 from trellis.envs import mujoco_v5, paper
 from trellis.envs.mujoco import MujocoBatch
 

@@ -24,9 +24,11 @@ def make(env_id: str, num_envs: int, *, nthread: int = 0, **options: Any) -> Muj
 
 def uniform_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
     """Positions and velocities uniform within ± reset_noise_scale."""
-    scale, size = o.reset_noise_scale, model.nq + model.nv
-    draws = np.array([np.random.default_rng(seed).uniform(-scale, scale, size) for seed in seeds])
-    return model.qpos0 + draws[:, : model.nq], draws[:, model.nq :]
+    noise = np.empty((len(seeds), model.nq + model.nv))
+    for row, seed in zip(noise, seeds.tolist(), strict=True):
+        np.random.default_rng(seed).random(out=row)
+    noise = -o.reset_noise_scale + 2 * o.reset_noise_scale * noise
+    return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
 
 
 def normal_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
@@ -72,7 +74,8 @@ def clipped_coordinates(physics: Physics, o: Options) -> Array:
     """qpos without x, and qvel clipped to ± 10."""
     observation = coordinates(physics, o)
     velocity = observation[:, -physics.qvel.shape[1] :]
-    np.clip(velocity, -10, 10, out=velocity)
+    np.maximum(velocity, -10.0, out=velocity)
+    np.minimum(velocity, 10.0, out=velocity)
     return observation
 
 
@@ -149,7 +152,9 @@ def walker_outcome(physics: Physics, before: Array, actions: Array, o: Options) 
     x, z, angle = physics.qpos[:, :3].T.copy()
     healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
     if hasattr(o, "healthy_state_range"):
-        healthy &= within(physics.coordinates[:, 2:], o.healthy_state_range).all(axis=1)
+        healthy &= np.logical_and.reduce(
+            within(physics.coordinates[:, 2:], o.healthy_state_range), axis=1
+        )
     velocity = (x - before[:, 0]) / physics.seconds
     forward = o.forward_reward_weight * velocity
     survive = healthy * o.healthy_reward

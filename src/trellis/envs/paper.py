@@ -37,7 +37,7 @@ def make(env_id: str, num_envs: int, *, nthread: int = 0, **options: Any) -> Muj
 
 
 def load(path: str, o: Options) -> "mujoco.MjModel":
-    """Gymnasium's model with our integrator and step, and a floor without an edge in sight."""
+    """Gymnasium's model with our integrator and step."""
     return _spec(path, o).compile()
 
 
@@ -70,7 +70,11 @@ def _spec(path: str, o: Options) -> "mujoco.MjSpec":
     spec = mujoco.MjSpec.from_file(path)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.timestep = o.timestep
-    spec.geom("floor").size = [0, 0, 1]
+    # Looks alone: a floor without an edge in sight, one square of the pattern a metre.
+    if (floor := spec.geom("floor")) is not None:
+        floor.size = [0, 0, 1]
+    if (tiles := spec.material("MatPlane")) is not None:
+        tiles.texuniform, tiles.texrepeat = True, [1, 1]
     return spec
 
 
