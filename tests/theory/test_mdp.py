@@ -69,7 +69,7 @@ def test_identity_over_time_steps_and_over_states(drawn: Drawn):
     assert abs(old.performance + after.visitation @ advantages - after.performance) < 1e-9
 
 
-@examples(500)
+@examples(400)
 @given(problems(), st.integers(0, 2**32 - 1))
 def test_improvement_where_no_state_expects_a_loss(drawn: Drawn, seed: int):
     mdp, old = drawn.mdp, drawn.old
@@ -82,7 +82,7 @@ def test_improvement_where_no_state_expects_a_loss(drawn: Drawn, seed: int):
     assert mdp.performance(new) >= old.performance - 1e-10
 
 
-@examples(500)
+@examples(400)
 @given(problems(), st.integers(0, 2**32 - 1))
 def test_surrogate_matches_performance_to_first_order(drawn: Drawn, seed: int):
     """Eq. 4, for softmax policies and a random direction of their logits."""

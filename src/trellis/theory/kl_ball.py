@@ -30,8 +30,8 @@ from trellis.theory.mdp import Array
 TOLERANCE = 1e-12
 # exp of this and of its negative are normal numbers, with room for products with probabilities.
 _LOG_LIMIT = 690.0
-# A step with a smaller divergence than this does not change a float64 policy.
-_SMALLEST_KL = 1e-34
+# log 1e-34: a step with a smaller divergence does not change a float64 policy.
+_LOG_SMALLEST_KL = -78.3
 
 
 class Solution(NamedTuple):
@@ -136,21 +136,23 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
     if penalty <= 0.0:
         return Solution(greedy(old, advantages), np.zeros(len(old)))
     rows = _Rows(old, advantages)
-    # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `high` the slope is below C.
-    high = float(weights @ rows.most_gain) / penalty
-    if high <= _SMALLEST_KL:
-        return Solution(old, np.full(len(old), np.inf))
+    unchanged = Solution(old, np.full(len(old), np.inf))
+    most = float(weights @ rows.most_gain)
+    # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `top` the slope is below C.
+    top = float(np.log(most) - np.log(penalty)) if most > 0.0 else -np.inf
+    top = bottom = min(top, _LOG_LIMIT)
+    if top < _LOG_SMALLEST_KL:
+        return unchanged
 
     @functools.cache
     def excess(log_radius: float) -> float:
         multipliers = _within_kl(rows, np.exp(log_radius)).multipliers
-        return float(np.log(max(weights @ multipliers, np.finfo(float).tiny) / penalty))
+        return float(np.log(max(weights @ multipliers, np.finfo(float).tiny)) - np.log(penalty))
 
-    top = bottom = float(np.log(high))
     while excess(bottom) < 0.0:
         bottom -= 6.0
-        if bottom < np.log(_SMALLEST_KL):
-            return Solution(old, np.full(len(old), np.inf))
+        if bottom < _LOG_SMALLEST_KL:
+            return unchanged
     root = top if bottom == top else _root(excess, bottom, min(bottom + 6.0, top))
     return _within_kl(rows, float(np.exp(root)))
 
