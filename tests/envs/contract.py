@@ -124,6 +124,8 @@ def check_replay_of_ends(make: Make, pairs: int, *, num_envs: int = 32) -> None:
             going &= ~(step.terminated | step.truncated)
         for shift, where in ((0, "in place"), (1, "in another row")):
             actions = random_actions(env, rng)
+            # Elsewhere and at another time, so that nothing is right by having stayed.
+            env.reset(everyone, seeds.draw(num_envs))
             for row, (rows, action, _) in last.items():
                 target = (row + shift) % num_envs
                 env.restore(np.array([target]), rows)

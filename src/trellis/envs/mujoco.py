@@ -96,9 +96,9 @@ class Task:
     """Names and defaults of what the constructor takes."""
     derived: Mapping[str, Callable[["Batch"], Array]] = dataclasses.field(default_factory=dict)
     """Live arrays of the batch that the functions need besides qpos and qvel."""
-    forward_at_reset: bool = True
-    """Whether an episode starts with mj_forward, as Gymnasium's do: it leaves a warm start, and the
-    derived fields that a first observation may need."""
+    forward_at_reset: bool = False
+    """Whether a first observation needs derived fields. The state itself is the same without:
+    mj_forward leaves no trace in it, not even a warm start."""
     load: Callable[[str, Options], "mujoco.MjModel"] = lambda path, _: mujoco.MjModel.from_xml_path(
         path
     )

@@ -238,6 +238,7 @@ TASKS = {
             "qfrc_constraint": lambda batch: batch.bind("qfrc_constraint"),
             "tip": lambda batch: batch.bind("site_xpos")[:, 0],
         },
+        forward_at_reset=True,
     ),
     "Reacher-v5": Task(
         "reacher.xml",
@@ -251,6 +252,7 @@ TASKS = {
             "fingertip": lambda batch: batch.body("fingertip").xpos,
             "target": lambda batch: batch.body("target").xpos,
         },
+        forward_at_reset=True,
     ),
     "Swimmer-v5": Task(
         "swimmer.xml",

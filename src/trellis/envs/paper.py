@@ -171,7 +171,6 @@ TASKS = {
             )
         },
         load=load,
-        forward_at_reset=False,
     ),
     "trellis/PaperHopper-v0": Task(
         "hopper.xml",
@@ -186,7 +185,6 @@ TASKS = {
             "healthy_angle_range": (-0.2, 0.2),
         },
         load=load,
-        forward_at_reset=False,
     ),
     "trellis/PaperWalker-v0": Task(
         "walker2d_v5.xml",
@@ -204,6 +202,5 @@ TASKS = {
         },
         derived={"touch": lambda batch: batch.bind("sensordata")},
         load=load_walker,
-        forward_at_reset=False,
     ),
 }
