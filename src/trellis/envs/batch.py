@@ -132,6 +132,8 @@ class BatchEnv(abc.ABC):
         `actions` has a row for every environment, active or not, in the policy's own terms:
         `map_actions` turns them into the environment's.
         """
+        if len(actions) != self.num_envs:
+            raise ValueError(f"step needs {self.num_envs} actions, got {len(actions)}")
         everyone = active is None
         active = self._all_active if active is None else active
         step = self._step(self.map_actions(actions), active)
@@ -154,16 +156,16 @@ class BatchEnv(abc.ABC):
         """
         space = self.action_space
         if isinstance(space, spaces.Box):
-            actions = np.reshape(actions, (self.num_envs, *space.shape))
+            actions = np.reshape(actions, (len(actions), *space.shape))
             low, high, middle, half = self._action_range
             if middle is None:
                 return np.minimum(np.maximum(actions, low), high)
             return middle + half * np.minimum(np.maximum(actions, -1.0), 1.0)
         if isinstance(space, spaces.Discrete):
-            return np.reshape(actions, (self.num_envs,)) + space.start
+            return np.reshape(actions, (len(actions),)) + space.start
         if isinstance(space, spaces.MultiDiscrete):
-            return np.reshape(actions, (self.num_envs, *space.shape)) + space.start
-        return np.reshape(actions, (self.num_envs, *(space.shape or ())))
+            return np.reshape(actions, (len(actions), *space.shape)) + space.start
+        return np.reshape(actions, (len(actions), *(space.shape or ())))
 
     @functools.cached_property
     def _action_range(self) -> tuple[Any, Any, Any, Any]:

@@ -108,6 +108,21 @@ def linear(inputs: int, outputs: int, *, biases: bool = True) -> MLP:
     return MLP(inputs, (), outputs, output_biases=biases)
 
 
+def unflatten(network: Network, vector: Array) -> tuple[list[Array], Array]:
+    """The weights of `network` from the beginning of a flat vector, and what is left of it."""
+    weights, start = [], 0
+    for shape in network.shapes:
+        stop = start + math.prod(shape)
+        weights.append(vector[start:stop].reshape(shape))
+        start = stop
+    return weights, vector[start:]
+
+
+def num_weights(network: Network) -> int:
+    """How many numbers all its weights are."""
+    return sum(math.prod(shape) for shape in network.shapes)
+
+
 def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
     """A random matrix with orthonormal rows or columns, whichever are fewer, uniformly drawn."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))

@@ -5,14 +5,13 @@ state (the log stds of a Gaussian). Everything else, the step, CEM and CMA, chec
 wire, sees that vector alone.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trellis.policies.distributions import Distribution
-from trellis.policies.networks import Network
+from trellis.policies.networks import Network, num_weights, unflatten
 
 Array = Any  # a NumPy or a JAX array
 
@@ -36,8 +35,7 @@ class Policy:
     @property
     def num_params(self) -> int:
         """The length of θ."""
-        weights = sum(math.prod(shape) for shape in self.network.shapes)
-        return weights + self.distribution.num_free
+        return num_weights(self.network) + self.distribution.num_free
 
     def init(self, rng: np.random.Generator) -> np.ndarray:
         """A first θ, float32."""
@@ -57,9 +55,4 @@ class Policy:
         """θ as the network's weights and the distribution's free parameters."""
         if theta.shape != (self.num_params,):
             raise ValueError(f"θ must have shape ({self.num_params},), got {theta.shape}")
-        weights, start = [], 0
-        for shape in self.network.shapes:
-            stop = start + math.prod(shape)
-            weights.append(theta[start:stop].reshape(shape))
-            start = stop
-        return weights, theta[start:]
+        return unflatten(self.network, theta)

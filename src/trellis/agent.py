@@ -1,0 +1,173 @@
+"""The Python door, with the habits that people already have: learn, predict, save, load.
+
+agent = TRPO("Hopper-v5", seed=0)
+agent.learn(total_timesteps=1_000_000)
+action = agent.predict(observation, deterministic=True)
+agent.save("hopper"); agent = TRPO.load("hopper")
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trellis import envs
+from trellis.envs.batch import leaves
+from trellis.policies.policy import Policy
+from trellis.runs import checkpoint, presets
+from trellis.runs.config import TrainConfig, from_json, to_json
+from trellis.runs.state import Evaluation, TrainState
+from trellis.trainer import MakeEnv, Trainer
+
+Callback = Callable[[TrainState, dict[str, Any]], bool | None]
+
+
+class TRPO:
+    """Trust Region Policy Optimization on any Gymnasium environment.
+
+    Args:
+        env: an id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env`.
+        seed: of everything random.
+        preset: named settings (`trellis.runs.presets.names()`); the environment's own by default.
+        policy: a `Policy` of your own, for the features and actions of this environment.
+        **settings: any part of `TrainConfig`, by name: `step=StepConfig(max_kl=0.02)`, …
+    """
+
+    def __init__(
+        self,
+        env: str | Callable[[], Any],
+        *,
+        seed: int = 0,
+        preset: str | None = None,
+        policy: Policy | None = None,
+        **settings: Any,
+    ):
+        name, make_env = _name_and_maker(env)
+        known = {part.name for part in dataclasses.fields(TrainConfig)}
+        unknown = settings.keys() - known
+        if unknown:
+            raise TypeError(
+                f"TRPO has no setting {', '.join(sorted(unknown))}; there are"
+                f" {', '.join(sorted(known))}"
+            )
+        config = dataclasses.replace(presets.resolve(name, preset), seed=seed, **settings)
+        self._trainer = Trainer(config, make_env, policy)
+        self._state = self._trainer.start()
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def config(self) -> TrainConfig:
+        """Every setting."""
+        return self._trainer.config
+
+    @property
+    def policy(self) -> Policy:
+        """The description of π_θ."""
+        return self._trainer.policy
+
+    @property
+    def theta(self) -> np.ndarray:
+        """θ."""
+        return self._state.theta
+
+    @property
+    def steps(self) -> int:
+        """Simulator steps so far."""
+        return self._state.steps
+
+    def learn(
+        self, total_timesteps: int | None = None, callback: Callback | Iterable[Callback] = ()
+    ) -> "TRPO":
+        """Trains for so many more simulator steps, in whole iterations.
+
+        Callbacks get the state and the metrics of each iteration; one that returns False stops.
+        """
+        total = self.config.total_steps if total_timesteps is None else total_timesteps
+        if total < 1:
+            raise ValueError(f"total_timesteps must be at least 1, got {total}")
+        callbacks = [callback] if callable(callback) else list(callback)
+        target = self._state.steps + total
+        while self._state.steps < target:
+            self._state, metrics = self._trainer.iterate(self._state)
+            if any([call(self._state, metrics) is False for call in callbacks]):
+                break
+        return self
+
+    def predict(self, observation: Any, deterministic: bool = False) -> Any:
+        """The action for one observation, or a row for each of a batch, as the environment takes
+        them: drawn from π_θ, or its mode."""
+        single = _is_single(observation, self._trainer.env)
+        batch = _add_axis(observation) if single else observation
+        normalize = self._trainer.normalizer(self._state.observation_moments)
+        features = normalize(self._trainer.encode(batch))
+        params, _ = self.policy.distribution_params(self._state.theta, features)
+        if deterministic:
+            action = self.policy.distribution.mode(params)
+        else:
+            noise = self.policy.distribution.noise(self._rng, (len(features),))
+            action = self.policy.distribution.sample(params, noise)
+        mapped = self._trainer.env.map_actions(action)
+        return mapped[0] if single else mapped
+
+    def evaluate(self, episodes: int = 10) -> Evaluation:
+        """Episodes without exploration noise, on environments of their own."""
+        return self._trainer.evaluate(self._state, episodes)
+
+    def save(self, path: str | Path) -> None:
+        """Everything into the folder `path`: settings, parameters, statistics, environments."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(to_json(self.config), indent=2))
+        arrays, values = self._trainer.freeze(self._state)
+        checkpoint.save(folder / "checkpoints", self._state.iteration, arrays, values, keep=1)
+
+    @classmethod
+    def load(cls, path: str | Path, env: str | Callable[[], Any] | None = None) -> "TRPO":
+        """From a folder that `save`, or a training run, has written. Runs no code from it.
+
+        An environment that was a callable has to be given again.
+        """
+        folder = Path(path)
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{folder} is not a saved agent: it has no config.json")
+        config = from_json(json.loads((folder / "config.json").read_text()))
+        agent = cls.__new__(cls)
+        make_env = _name_and_maker(env)[1] if env is not None else None
+        if make_env is None and config.env.startswith(CALLABLE_PREFIX):
+            raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
+        agent._trainer = Trainer(config, make_env)
+        saved = checkpoint.load_latest(folder / "checkpoints")
+        agent._state = agent._trainer.thaw(dict(saved.arrays), dict(saved.values))
+        agent._rng = np.random.default_rng(config.seed)
+        return agent
+
+    def close(self) -> None:
+        """Lets go of the environments."""
+        self._trainer.close()
+
+
+CALLABLE_PREFIX = "callable:"
+
+
+def _name_and_maker(env: str | Callable[[], Any]) -> tuple[str, MakeEnv | None]:
+    if isinstance(env, str):
+        return env, None
+    name = CALLABLE_PREFIX + getattr(env, "__name__", type(env).__name__)
+    return name, lambda num_envs: envs.make(env, num_envs)
+
+
+def _is_single(observation: Any, env: envs.BatchEnv) -> bool:
+    """Whether this is one observation rather than a batch of them."""
+    expected = leaves(env.observation_space.sample())
+    return np.ndim(leaves(observation)[0]) == np.ndim(expected[0])
+
+
+def _add_axis(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return {key: _add_axis(value) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_add_axis(value) for value in observation)
+    return np.asarray(observation)[None]

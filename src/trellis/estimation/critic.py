@@ -1,0 +1,172 @@
+"""V(s): what a state is worth under the policy. The paper has none; people expect one today.
+
+Two kinds with one interface: least squares on fixed features, and a network fitted by Adam. Both
+keep all they know in a dictionary of arrays, which is what a checkpoint writes.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from trellis.policies.networks import MLP, Network, unflatten
+
+Array = Any  # a NumPy or a JAX array
+CriticState = dict[str, np.ndarray]
+
+
+class Critic(Protocol):
+    """What the trainer asks of a critic."""
+
+    def init(self, rng: np.random.Generator) -> CriticState: ...
+
+    def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
+        """V of observations (..., features) that are `age` (...) steps into their episodes."""
+        ...
+
+    def fit(
+        self,
+        state: CriticState,
+        observation: Array,
+        age: Array,
+        target: Array,
+        rng: np.random.Generator,
+    ) -> tuple[CriticState, float]:
+        """Moves V towards `target` (n,); the new state and the mean squared error on the way."""
+        ...
+
+
+@dataclass(frozen=True)
+class MLPCritic:
+    """A tanh network, fitted by epochs of minibatches that are compiled as one program."""
+
+    features: int
+    hidden: tuple[int, ...] = (64, 64)
+    learning_rate: float = 1e-3
+    epochs: int = 10
+    minibatch: int = 128
+
+    @property
+    def network(self) -> MLP:
+        """features → 1."""
+        return MLP(self.features, self.hidden, 1, output_scale=1.0)
+
+    def init(self, rng: np.random.Generator) -> CriticState:
+        """Orthogonal weights and a fresh Adam."""
+        weights = np.concatenate([w.ravel() for w in self.network.init(rng)]).astype(np.float32)
+        zeros = np.zeros_like(weights)
+        return {
+            "weights": weights,
+            "adam_mu": zeros,
+            "adam_nu": zeros,
+            "adam_count": np.zeros((), np.int32),
+        }
+
+    def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
+        """By NumPy: the number of rows varies from call to call."""
+        del age
+        weights, _ = unflatten(self.network, state["weights"])
+        return self.network.apply(weights, np.asarray(observation, np.float32))[..., 0]
+
+    def fit(
+        self,
+        state: CriticState,
+        observation: Array,
+        age: Array,
+        target: Array,
+        rng: np.random.Generator,
+    ) -> tuple[CriticState, float]:
+        """`epochs` passes of Adam, each in an order of its own."""
+        del age
+        n = len(target)
+        size = min(self.minibatch, n)
+        per_epoch = n // size
+        order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(self.epochs)])
+        batches = order.reshape(self.epochs * per_epoch, size).astype(np.int32)
+        new, loss = _fit(
+            self.network,
+            self.learning_rate,
+            state,
+            np.asarray(observation, np.float32),
+            np.asarray(target, np.float32),
+            batches,
+        )
+        return {name: np.asarray(value) for name, value in new.items()}, float(loss)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _fit(
+    network: Network,
+    learning_rate: float,
+    state: Any,
+    observation: Array,
+    target: Array,
+    batches: Array,
+) -> tuple[Any, Array]:
+    adam = optax.scale_by_adam()
+
+    def loss_of(vector: Array, rows: Array) -> Array:
+        weights, _ = unflatten(network, vector)
+        error = network.apply(weights, observation[rows])[:, 0] - target[rows]
+        return jnp.mean(error * error)
+
+    def descend(carry: tuple[Array, Any], rows: Array) -> tuple[tuple[Array, Any], Array]:
+        vector, moments = carry
+        loss, gradient = jax.value_and_grad(loss_of)(vector, rows)
+        direction, moments = cast(Any, adam.update(gradient, moments))
+        return (vector - learning_rate * direction, moments), loss
+
+    start = optax.ScaleByAdamState(
+        count=jnp.asarray(state["adam_count"]),
+        mu=jnp.asarray(state["adam_mu"]),
+        nu=jnp.asarray(state["adam_nu"]),
+    )
+    (vector, moments), losses = jax.lax.scan(descend, (state["weights"], start), batches)
+    return {
+        "weights": vector,
+        "adam_mu": moments.mu,
+        "adam_nu": moments.nu,
+        "adam_count": moments.count,
+    }, jnp.mean(losses)
+
+
+@dataclass(frozen=True)
+class LinearCritic:
+    """Ridge regression on the observation, its squares, and powers of the time in the episode."""
+
+    features: int
+    ridge: float = 1e-5
+
+    def init(self, rng: np.random.Generator) -> CriticState:
+        """Worth nothing."""
+        del rng
+        return {"coefficients": np.zeros(2 * self.features + 4)}
+
+    def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
+        """The features times their coefficients."""
+        return (self._expand(observation, age) @ state["coefficients"]).astype(np.float32)
+
+    def fit(
+        self,
+        state: CriticState,
+        observation: Array,
+        age: Array,
+        target: Array,
+        rng: np.random.Generator,
+    ) -> tuple[CriticState, float]:
+        """In closed form."""
+        del rng
+        x = self._expand(observation, age)
+        gram = x.T @ x + self.ridge * len(x) * np.eye(x.shape[1])
+        coefficients = np.linalg.solve(gram, x.T @ np.asarray(target, np.float64))
+        error = x @ state["coefficients"] - target
+        return {"coefficients": coefficients}, float(np.mean(error * error))
+
+    def _expand(self, observation: Array, age: Array) -> np.ndarray:
+        x = np.clip(np.asarray(observation, np.float64), -10, 10)
+        t = np.asarray(age, np.float64)[..., None] / 100.0
+        return np.concatenate([x, x * x, t, t**2, t**3, np.ones_like(t)], axis=-1)

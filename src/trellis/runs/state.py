@@ -1,0 +1,114 @@
+"""The whole state of a training run: what a checkpoint holds, what the next iteration needs.
+
+Environments are the one part that lives outside: the trainer takes their snapshot when a state is
+frozen and puts it back when one is thawed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trellis.estimation.critic import CriticState
+from trellis.estimation.normalization import Moments
+from trellis.sampling.single_path import PathState
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Between two iterations."""
+
+    theta: np.ndarray
+    critic: CriticState
+    observation_moments: Moments
+    return_moments: Moments
+    discounted_return: np.ndarray
+    """Running discounted return of each environment, for the scale of rewards, (N,)."""
+    path: PathState | None
+    """Where the environments stand; None if new episodes are to begin."""
+    iteration: int = 0
+    steps: int = 0
+    best_return: float = -np.inf
+    """Of all evaluations."""
+    best_theta: np.ndarray | None = None
+    best_moments: Moments | None = None
+    """Observation statistics that go with `best_theta`."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy achieved without exploration noise."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def episodes(self) -> int:
+        """How many there were."""
+        return len(self.returns)
+
+    @property
+    def mean_return(self) -> float:
+        """Over episodes."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std_return(self) -> float:
+        """Over episodes."""
+        return float(np.std(self.returns))
+
+    @property
+    def mean_length(self) -> float:
+        """In steps."""
+        return float(np.mean(self.lengths))
+
+
+def freeze(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """A state as named arrays and plain values, without the environments."""
+    arrays = {"theta": state.theta, "discounted_return": state.discounted_return}
+    arrays |= {f"critic/{name}": value for name, value in state.critic.items()}
+    arrays |= _moments_to_arrays("observation_moments", state.observation_moments)
+    arrays |= _moments_to_arrays("return_moments", state.return_moments)
+    if state.path is not None:
+        arrays |= {f"path/{name}": value for name, value in state.path._asdict().items()}
+    if state.best_theta is not None and state.best_moments is not None:
+        arrays["best_theta"] = state.best_theta
+        arrays |= _moments_to_arrays("best_moments", state.best_moments)
+    values = {
+        "iteration": state.iteration,
+        "steps": state.steps,
+        "best_return": state.best_return,
+    }
+    return {name: np.asarray(value) for name, value in arrays.items()}, values
+
+
+def thaw(arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
+    """The state back again."""
+    critic = _with_prefix("critic/", arrays)
+    path = _with_prefix("path/", arrays)
+    has_best = "best_theta" in arrays
+    return TrainState(
+        theta=arrays["theta"],
+        critic=critic,
+        observation_moments=_moments_from_arrays("observation_moments", arrays),
+        return_moments=_moments_from_arrays("return_moments", arrays),
+        discounted_return=arrays["discounted_return"],
+        path=PathState(**path) if path else None,
+        iteration=int(values["iteration"]),
+        steps=int(values["steps"]),
+        best_return=float(values["best_return"]),
+        best_theta=arrays["best_theta"] if has_best else None,
+        best_moments=_moments_from_arrays("best_moments", arrays) if has_best else None,
+    )
+
+
+def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _moments_to_arrays(name: str, moments: Moments) -> dict[str, np.ndarray]:
+    return {f"{name}/{field}": getattr(moments, field) for field in ("count", "mean", "squares")}
+
+
+def _moments_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Moments:
+    return Moments(**_with_prefix(f"{name}/", arrays))

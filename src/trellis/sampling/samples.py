@@ -1,0 +1,50 @@
+"""What a sampler brings back: a struct of arrays in (time, environment) order.
+
+It stays in that order until the objective flattens it: returns are sums along time. Ends of
+episodes come in two kinds that are never merged: `terminated`, where nothing follows, and
+`truncated`, where something would have.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Observation = Any  # an array, or a pytree of arrays
+
+
+class Samples(NamedTuple):
+    """T steps of N environments."""
+
+    observation: Observation
+    """As the policy saw it, (T, N, ...)."""
+    raw_observation: Observation
+    """Before normalization, (T, N, ...)."""
+    action: np.ndarray
+    """What the policy drew, not clipped, (T, N, ...)."""
+    log_q: np.ndarray
+    """log q(a|s) under the distribution that it was drawn from, (T, N)."""
+    reward: np.ndarray
+    """(T, N)."""
+    terminated: np.ndarray
+    """(T, N)."""
+    truncated: np.ndarray
+    """(T, N)."""
+    age: np.ndarray
+    """t within the episode, 0 at its first step, (T, N)."""
+    weight: np.ndarray
+    """How much a sample counts; 0 for one that does not, (T, N)."""
+    final_at: np.ndarray
+    """(time, environment) of the steps that ended an episode, (M, 2)."""
+    final_observation: Observation
+    """What was seen when it ended, as the policy would have, (M, ...)."""
+    last_observation: Observation
+    """Where each environment stood after the last step, (N, ...)."""
+    episode_return: np.ndarray
+    """Of the episodes that ended, undiscounted, (M,)."""
+    episode_length: np.ndarray
+    """(M,)."""
+
+    @property
+    def ended(self) -> np.ndarray:
+        """Where an episode ended, one way or the other, (T, N)."""
+        return self.terminated | self.truncated
