@@ -59,7 +59,7 @@ def _objective(new, advantages, weights):
     return weights @ (new * advantages).sum(axis=1)
 
 
-SIZES = [(seed, zeros) for seed in range(4) for zeros in (False, True)]
+SIZES = [(seed, zeros) for seed in range(2) for zeros in (False, True)]
 
 
 @pytest.mark.parametrize("radius", [0.01, 0.5])
