@@ -93,6 +93,7 @@ def record(
     everyone = np.arange(env.num_envs)
     first_row = everyone == 0
     env.reset(everyone, np.full(env.num_envs, seed))
+    _lighten(env)
     _picture(env)
     partial = path.with_name(f".{path.stem}.partial.mp4")
     returns, lengths, frames = [], [], 0
@@ -134,6 +135,15 @@ def real_time(env: BatchEnv) -> tuple[int, float]:
         per_second = 1.0 / float(seconds)
     stride = math.ceil(per_second / MAX_FPS)
     return stride, per_second / stride
+
+
+def _lighten(env: BatchEnv) -> None:
+    """Fine shadows and smooth edges make up most of the time where no graphics card helps (68 of
+    225 ms a frame of Hopper-v5 are left without); only MuJoCo's models have these settings."""
+    visual = getattr(getattr(env, "model", None), "vis", None)
+    if visual is not None:
+        visual.quality.shadowsize = min(visual.quality.shadowsize, 1024)
+        visual.quality.offsamples = 0
 
 
 def _picture(env: BatchEnv) -> NDArray[np.uint8]:
