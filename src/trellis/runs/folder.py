@@ -1,0 +1,144 @@
+"""The folder of a run: its configuration, who may use it, and the lock of who does.
+
+config.json      all that the run depends on
+metrics.jsonl    one line an iteration
+tensorboard/     the same, if tensorboardX is installed
+checkpoints/     the last few whole states
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trellis.runs.checkpoint import sync_folder, write_and_sync
+from trellis.runs.config import TrainConfig, from_json, to_json
+
+CONFIG = "config.json"
+
+MAY_CHANGE = frozenset(
+    [
+        "total_steps",
+        "eval_every",
+        "eval_episodes",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "threads",
+    ]
+)
+"""Settings that a resumed run may have otherwise: none of them changes what an iteration does."""
+
+LOCK_SECONDS = 2.0
+"""How long to wait for another process to let go of a run: one that was killed takes a moment."""
+
+
+class RunFolderError(RuntimeError):
+    """A folder cannot be used as asked; the message says why and what to do."""
+
+
+def resume_command(folder: Path) -> str:
+    """The line that goes on with a run."""
+    return shlex.join(["trellis", "resume", str(folder)])
+
+
+def read_config(folder: Path | str) -> TrainConfig:
+    """The configuration of the run in `folder`."""
+    require_run(Path(folder))
+    path = Path(folder) / CONFIG
+    try:
+        return from_json(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from error
+
+
+def require_run(folder: Path) -> None:
+    """Raises unless there is a run in this folder."""
+    if not (folder / CONFIG).is_file():
+        raise RunFolderError(f"{folder} is not a run: there is no {CONFIG} in it")
+
+
+def require_empty(folder: Path) -> None:
+    """Raises unless a new run can begin in this folder."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if (folder / CONFIG).exists():
+        raise RunFolderError(
+            f"{folder} holds a run already; choose another --out, or go on with it:"
+            f" {resume_command(folder)}"
+        )
+    if folder.exists():
+        raise RunFolderError(f"{folder} exists and is not empty; choose another --out")
+
+
+def require_same_run(folder: Path, config: TrainConfig) -> None:
+    """Raises unless this configuration can go on with the run in `folder`."""
+    old, new = _flat(_as_json(read_config(folder))), _flat(_as_json(config))
+    names = sorted((old.keys() | new.keys()) - MAY_CHANGE)
+    refused = [name for name in names if old.get(name) != new.get(name)]
+    if refused:
+        words = "; ".join(f"{n} is {old.get(n)!r} there, {new.get(n)!r} here" for n in refused)
+        raise RunFolderError(f"{folder} is a run with other settings: {words}")
+
+
+def _as_json(config: TrainConfig) -> dict[str, Any]:
+    try:
+        return json.loads(json.dumps(to_json(config), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise RunFolderError(f"the settings cannot be written as JSON: {error}") from error
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def write_config(folder: Path, config: TrainConfig) -> None:
+    """Writes or replaces the configuration, whole or not at all; makes the folder if need be."""
+    text = json.dumps(_as_json(config), indent=2) + "\n"
+    temporary = folder / f"{CONFIG}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_and_sync(temporary, text.encode())
+        os.replace(temporary, folder / CONFIG)
+        sync_folder(folder)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {folder / CONFIG}: {error.strerror or error}; choose another --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Two processes must not train in one folder; the lock goes with the process that holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Not on this platform: then it is left to the person's care.
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise RunFolderError(
+                        f"{folder} is being trained by another process; wait for it or stop it"
+                    ) from error
+                time.sleep(0.05)
+            except OSError:  # A file system that cannot lock.
+                break
+        yield
+    finally:
+        os.close(descriptor)

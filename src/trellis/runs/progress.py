@@ -1,0 +1,158 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere.
+
+One interface, three makings: `Progress` itself shows nothing, `BarProgress` draws with rich,
+`LineProgress` prints a line every few seconds and the last one, for logs and pipes.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+LINE_SECONDS = 5.0
+"""Between two plain lines."""
+
+
+class Progress:
+    """Shows nothing; the interface of what shows something. A context manager."""
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Takes the row of an iteration that is over."""
+
+    def close(self) -> None:
+        """Shows the last state and lets go of the terminal."""
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LineProgress(Progress):
+    """A plain line every few seconds, and the last."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        done_steps: int = 0,
+        *,
+        stream: TextIO | None = None,
+        every: float = LINE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._pace = _Pace(total_steps, done_steps, clock)
+        self._stream = stream or sys.stderr
+        self._every, self._clock = every, clock
+        self._printed = clock()
+        self._pending: dict[str, str] | None = None
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        self._pending = self._pace.columns(metrics)
+        if self._clock() - self._printed >= self._every or "eval_return_mean" in metrics:
+            self._print()
+
+    def close(self) -> None:
+        self._print()
+
+    def _print(self) -> None:
+        if self._pending is None:
+            return
+        # A name for each, so that a line can be read, and found, without the ones before it.
+        words = [f"{name} {value}" for name, value in self._pending.items() if value != "-"]
+        print("  ".join(words), file=self._stream, flush=True)
+        self._pending, self._printed = None, self._clock()
+
+
+class BarProgress(Progress):
+    """A bar with the same columns, redrawn in place."""
+
+    def __init__(self, total_steps: int, done_steps: int = 0):
+        # Here, so that importing trellis does not pay for drawing.
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._pace = _Pace(total_steps, done_steps, time.monotonic)
+        self._bar = RichProgress(
+            TextColumn("iteration {task.fields[iteration]}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[steps]}"),
+            TextColumn("return [bold]{task.fields[return]}"),
+            TextColumn("eval [bold]{task.fields[eval]}"),
+            TextColumn("KL {task.fields[KL]}"),
+            TextColumn("{task.fields[steps/s]} steps/s"),
+            TextColumn("{task.fields[left]} left"),
+            console=Console(stderr=True),
+            expand=True,
+        )
+        columns: dict[str, Any] = {**self._pace.columns({"steps": done_steps})}
+        self._task = self._bar.add_task("", total=total_steps, completed=done_steps, **columns)
+        self._bar.start()
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        columns: dict[str, Any] = {**self._pace.columns(metrics)}
+        completed = min(self._pace.total, metrics.get("steps") or 0)
+        self._bar.update(self._task, completed=completed, **columns)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def make_progress(total_steps: int, done_steps: int = 0, *, quiet: bool = False) -> Progress:
+    """What suits standard error: a bar on a terminal, lines elsewhere, nothing when quiet."""
+    if quiet:
+        return Progress()
+    if sys.stderr.isatty():
+        return BarProgress(total_steps, done_steps)
+    return LineProgress(total_steps, done_steps)
+
+
+class _Pace:
+    """Turns metrics into words, with what they do not have: the time that is left.
+
+    The pace is that of this process since its second iteration, because the first compiles."""
+
+    def __init__(self, total_steps: int, done_steps: int, clock: Callable[[], float]):
+        self.total = total_steps
+        self._clock = clock
+        self._first: tuple[float, int] | None = None
+        self._done = done_steps
+        self._evaluation = "-"
+
+    def columns(self, metrics: Mapping[str, Any]) -> dict[str, str]:
+        """The words of each column; "-" for what is not known."""
+        steps = int(metrics.get("steps") or 0)
+        seconds = self._seconds_left(steps)
+        if metrics.get("eval_return_mean") is not None:
+            self._evaluation = _number(metrics["eval_return_mean"])
+        return {
+            "iteration": str(metrics.get("iteration", "-")),
+            "steps": f"{steps:,}/{self.total:,}",
+            "return": _number(metrics.get("episode_return_mean")),
+            "eval": self._evaluation,
+            "KL": _number(metrics.get("kl"), ".2g"),
+            "steps/s": _number(metrics.get("steps_per_second"), ",.0f"),
+            "left": "-" if seconds is None else _duration(seconds),
+        }
+
+    def _seconds_left(self, steps: int) -> float | None:
+        if steps <= self._done:
+            return None
+        if self._first is None:
+            self._first = (self._clock(), steps)
+            return None
+        start, first_steps = self._first
+        if steps <= first_steps:
+            return None
+        return max(0, self.total - steps) * (self._clock() - start) / (steps - first_steps)
+
+
+def _number(value: Any, spec: str = ",.1f") -> str:
+    return "-" if value is None or value != value else format(value, spec)
+
+
+def _duration(seconds: float) -> str:
+    seconds = round(seconds)
+    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
