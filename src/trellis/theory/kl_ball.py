@@ -32,6 +32,8 @@ TOLERANCE = 1e-12
 _LOG_LIMIT = 690.0
 # log 1e-34: a step with a smaller divergence does not change a float64 policy.
 _LOG_SMALLEST_KL = -78.3
+# log 1500: no pair of rows of normal numbers is further apart.
+_LOG_LARGEST_KL = 7.3
 
 
 class Solution(NamedTuple):
@@ -140,7 +142,7 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
     most = float(weights @ rows.most_gain)
     # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `top` the slope is below C.
     top = float(np.log(most) - np.log(penalty)) if most > 0.0 else -np.inf
-    top = bottom = min(top, _LOG_LIMIT)
+    top = bottom = min(top, _LOG_LARGEST_KL)
     if top < _LOG_SMALLEST_KL:
         return unchanged
 
