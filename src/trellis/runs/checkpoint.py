@@ -30,6 +30,7 @@ SCHEMA_VERSION = 1
 """Of values.json; raised when a key changes its meaning."""
 
 CHECKPOINTS = "checkpoints"
+"""The folder of a run that they are in."""
 ARRAYS = "arrays.safetensors"
 VALUES = "values.json"
 
@@ -67,7 +68,7 @@ def save(
     *,
     keep: int,
 ) -> Path:
-    """Writes a checkpoint of the run in `folder`; its path.
+    """Writes a checkpoint into `folder`, a run's `checkpoints/`; its path.
 
     The last `keep` up to this one stay. Any beyond this iteration belong to a future that the run
     has turned away from (it fell back behind a damaged one), and go.
@@ -84,7 +85,7 @@ def save(
     }
     envelope["sha256"] = _digest(envelope)
     values_bytes = json.dumps(envelope, indent=1, allow_nan=False).encode()
-    parent = folder / CHECKPOINTS
+    parent = Path(folder)
     path = parent / f"{iteration:06d}"
     temporary = None
     try:
@@ -144,8 +145,8 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_latest(folder: Path) -> Checkpoint:
-    """The newest good checkpoint of the run in `folder`; warns about each that had to be passed."""
-    parent = Path(folder) / CHECKPOINTS
+    """The newest good checkpoint in `folder`; warns about each that had to be passed over."""
+    parent = Path(folder)
     damaged: list[str] = []
     for path in reversed(_all(parent)):
         try:

@@ -182,12 +182,13 @@ def _evaluate(trainer: "Trainer", state: "TrainState") -> tuple["TrainState", di
 def _save(trainer: "Trainer", folder: Path, state: "TrainState") -> None:
     arrays, values = trainer.freeze(state)
     keep = trainer.config.keep_checkpoints
-    checkpoints.save(folder, state.iteration, arrays, values, keep=keep)
+    parent = folder / checkpoints.CHECKPOINTS
+    checkpoints.save(parent, state.iteration, arrays, values, keep=keep)
 
 
 def _take_up(trainer: "Trainer", folder: Path) -> "TrainState":
     require_same_run(folder, trainer.config)
-    checkpoint = checkpoints.load_latest(folder)
+    checkpoint = checkpoints.load_latest(folder / checkpoints.CHECKPOINTS)
     differences = checkpoints.version_differences(checkpoint)
     if differences:
         warnings.warn(
