@@ -92,7 +92,8 @@ class TRPO:
         target = self._state.steps + total
         while self._state.steps < target:
             self._state, metrics = self._trainer.iterate(self._state)
-            if any([call(self._state, metrics) is False for call in callbacks]):
+            answers = [call(self._state, metrics) for call in callbacks]
+            if any(answer is False for answer in answers):
                 break
         return self
 

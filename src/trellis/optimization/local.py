@@ -6,7 +6,6 @@ times, results do not depend on the capacity, and the memory beyond the data is 
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -98,9 +97,7 @@ class TrustRegion:
         self._chunk_size = _even_chunk(expected_states, largest_chunk)
         self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk)
         self._capacity = self._fisher_capacity = 1
-        self._compiled: Callable[..., tuple[Array, StepInfo]] = jax.jit(
-            functools.partial(_local_step, policy, config, estimator)
-        )
+        self._policy, self._estimator = policy, estimator
 
     def step(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
@@ -113,19 +110,18 @@ class TrustRegion:
         subset = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
         self._capacity = _capacity(len(batch.kl_weight), self._chunk_size, self._capacity)
         self._fisher_capacity = _capacity(len(rows), self._fisher_chunk_size, self._fisher_capacity)
-        return self._compiled(
+        return local_step(
+            self._policy,
+            self.config,
+            self._estimator,
             theta,
             cut(batch, self._chunk_size, self._capacity, dtype),
             cut(subset, self._fisher_chunk_size, self._fisher_capacity, dtype),
         )
 
-    @property
-    def compilations(self) -> int:
-        """How often the program was compiled so far."""
-        return self._compiled._cache_size()  # type: ignore[attr-defined]
 
-
-def _local_step(
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def local_step(
     policy: Policy,
     config: StepConfig,
     estimator: Estimator,
@@ -133,6 +129,7 @@ def _local_step(
     chunks: Chunks,
     fisher_chunks: Chunks,
 ) -> tuple[Array, StepInfo]:
+    """The whole step as one program, compiled once for each kind of problem and capacity."""
     objective = LocalObjective(
         policy, estimator, config.row.curvature, theta, chunks, fisher_chunks
     )

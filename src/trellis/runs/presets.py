@@ -1,7 +1,7 @@
 """Named settings: the paper's (`paper/…`, Table 2) and what works best today (`modern/…`).
 
-`resolve(env_id)` gives an environment its own preset, or a good default. A preset is plain data; any
-of its values can be overridden afterwards.
+`resolve(env_id)` gives an environment its own preset, or a good default. A preset is plain data;
+any of its values can be overridden afterwards.
 """
 
 import dataclasses

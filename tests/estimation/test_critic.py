@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from trellis.estimation.critic import LinearCritic, MLPCritic
+
+
+def data(seed=0, n=2000):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3)).astype(np.float32)
+    age = rng.integers(0, 50, size=n)
+    return x, age, (2 * x[:, 0] - x[:, 1] ** 2 + 0.02 * age + 1).astype(np.float32)
+
+
+def test_the_linear_critic_finds_a_function_of_its_features():
+    critic = LinearCritic(3, ridge=0.0)
+    x, age, target = data()
+    state, _ = critic.fit(critic.init(np.random.default_rng(0)), x, age, target, None)
+    np.testing.assert_allclose(critic.predict(state, x, age), target, atol=1e-4)
+
+
+def test_the_network_learns_and_adam_goes_on_where_it_was():
+    critic = MLPCritic(3, (32, 32), learning_rate=3e-3)
+    x, _, _ = data()
+    target = np.sin(x[:, 0]) + x[:, 1]
+    state = critic.init(np.random.default_rng(0))
+    losses = []
+    for i in range(8):
+        state, loss = critic.fit(state, x, None, target, np.random.default_rng(i))
+        losses.append(loss)
+    assert losses[-1] < 0.02 * np.var(target)
+    assert state["adam_count"] == 8 * 10 * (2000 // 128)
+    error = critic.predict(state, x, None) - target
+    assert np.mean(error**2) < 0.02 * np.var(target)
+
+
+def test_the_fit_is_plain_adam():
+    """One minibatch of everything, against Adam written out."""
+    critic = MLPCritic(2, (), learning_rate=0.1, epochs=3, minibatch=100)
+    rng = np.random.default_rng(0)
+    x, target = rng.normal(size=(50, 2)).astype(np.float32), rng.normal(size=50)
+    state = critic.init(rng)
+    w = state["weights"].astype(np.float64)
+    mu = nu = 0.0
+    design = np.concatenate([x, np.ones((50, 1))], axis=1)
+    for t in range(1, 4):
+        gradient = 2 * design.T @ (design @ w - target) / 50
+        mu, nu = 0.9 * mu + 0.1 * gradient, 0.999 * nu + 0.001 * gradient**2
+        w -= 0.1 * (mu / (1 - 0.9**t)) / (np.sqrt(nu / (1 - 0.999**t)) + 1e-8)
+    state, _ = critic.fit(state, x, None, target, np.random.default_rng(1))
+    np.testing.assert_allclose(state["weights"], w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("critic", [MLPCritic(3), LinearCritic(3)], ids=["mlp", "linear"])
+def test_the_same_seed_gives_the_same_bytes(critic):
+    x, age, target = data(1)
+    results = [
+        critic.fit(critic.init(np.random.default_rng(0)), x, age, target, np.random.default_rng(2))[
+            0
+        ]
+        for _ in range(2)
+    ]
+    for name in results[0]:
+        assert results[0][name].tobytes() == results[1][name].tobytes()

@@ -1,0 +1,168 @@
+"""The loop: it learns what can be known beforehand, repeats itself exactly, and can be put back."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests import probes
+from trellis import envs
+from trellis.envs.encoding import UnsupportedSpaceError
+from trellis.optimization.methods import StepConfig
+from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
+from trellis.trainer import Trainer
+
+SMALL = TrainConfig(
+    "CartPole-v1",
+    policy=PolicyConfig(hidden=(16,)),
+    sampling=SamplingConfig(num_envs=8, steps_per_env=32),
+    estimation=EstimationConfig(critic_hidden=(16,), critic_epochs=2, critic_minibatch=64),
+    step=StepConfig(max_kl=0.05),
+)
+
+
+def run(trainer, state, iterations):
+    history = []
+    for _ in range(iterations):
+        state, metrics = trainer.iterate(state)
+        history.append({k: v for k, v in metrics.items() if not k.startswith("sec")})
+        history[-1].pop("steps_per_second")
+    return state, history
+
+
+def train_probe(probe, iterations=40, **estimation):
+    settings = dataclasses.replace(SMALL.estimation, gamma=0.95, **estimation)
+    config = dataclasses.replace(SMALL, env="probe", estimation=settings)
+    trainer = Trainer(config, lambda n: envs.make(probe, n))
+    state, _ = run(trainer, trainer.start(), iterations)
+    return trainer, state
+
+
+def bytes_of(trainer, state):
+    arrays, values = trainer.freeze(state)
+    return {name: value.tobytes() for name, value in arrays.items()} | values
+
+
+class TestLearning:
+    def test_which_action_pays(self):
+        trainer, state = train_probe(probes.ActionMatters)
+        assert trainer.evaluate(state, 20).mean_return == 1.0
+
+    def test_what_the_observation_says(self):
+        trainer, state = train_probe(probes.ObservationMatters)
+        assert trainer.evaluate(state, 20).mean_return == 1.0
+
+    def test_what_pays_later(self):
+        trainer, state = train_probe(probes.DelayedReward, 60)
+        assert trainer.evaluate(state, 20).mean_return == 10.0
+
+    def test_what_pays_later_without_a_critic(self):
+        trainer, state = train_probe(
+            probes.DelayedReward, 60, critic="none", advantages="center", normalize_rewards=False
+        )
+        assert trainer.evaluate(state, 20).mean_return == 10.0
+
+    def test_where_a_continuous_action_belongs(self):
+        trainer, state = train_probe(probes.ContinuousTarget, 60)
+        assert trainer.evaluate(state, 20).mean_return > -0.02
+
+    def test_both_factors_of_an_action(self):
+        trainer, state = train_probe(probes.FactorsMatter)
+        assert trainer.evaluate(state, 20).mean_return == 2.0
+
+    def test_observations_of_several_parts(self):
+        trainer, state = train_probe(probes.DictObservation)
+        assert trainer.evaluate(state, 20).mean_return == 1.0
+
+    def test_that_a_time_limit_is_not_an_end(self):
+        """1 at every step for ever is worth 1/(1 − γ), though episodes are cut after five."""
+        trainer, state = train_probe(
+            probes.Endless,
+            150,
+            normalize_rewards=False,
+            critic_learning_rate=3e-3,
+            critic_epochs=10,
+        )
+        assert trainer._critic is not None
+        value = trainer._critic.predict(state.critic, np.zeros((1, 1)), np.zeros(1))
+        np.testing.assert_allclose(value, 1 / (1 - 0.95), rtol=0.1)
+
+    def test_with_a_linear_critic(self):
+        trainer, state = train_probe(probes.ObservationMatters, critic="linear")
+        assert trainer.evaluate(state, 20).mean_return == 1.0
+
+
+def test_cart_pole_gets_better():
+    trainer = Trainer(SMALL)
+    state, history = run(trainer, trainer.start(), 40)
+    assert trainer.evaluate(state, 10).mean_return > 80
+    assert history[0]["episode_return_mean"] < 40
+    assert all(row["kl"] <= 0.05 for row in history)
+
+
+def test_the_same_seed_gives_the_same_history_and_another_another():
+    def history(seed):
+        trainer = Trainer(dataclasses.replace(SMALL, seed=seed))
+        state, rows = run(trainer, trainer.start(), 4)
+        return rows, bytes_of(trainer, state)
+
+    assert history(3) == history(3)
+    assert history(3)[1]["theta"] != history(4)[1]["theta"]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5"])
+def test_a_frozen_run_goes_on_bit_for_bit(env):
+    config = dataclasses.replace(SMALL, env=env)
+    trainer = Trainer(config)
+    state, _ = run(trainer, trainer.start(), 3)
+    frozen = trainer.freeze(state)
+    state, expected = run(trainer, state, 3)
+
+    other = Trainer(config)
+    resumed, history = run(other, other.thaw(*frozen), 3)
+    assert history == expected
+    assert bytes_of(other, resumed) == bytes_of(trainer, state)
+
+
+def test_evaluation_does_not_influence_training():
+    results = []
+    for evaluate in (False, True):
+        trainer = Trainer(SMALL)
+        state = trainer.start()
+        for _ in range(2):
+            state, _ = trainer.iterate(state)
+            if evaluate:
+                trainer.evaluate(state, 3)
+        results.append(bytes_of(trainer, state))
+    assert results[0] == results[1]
+
+
+def test_a_checkpoint_of_another_environment_is_refused():
+    trainer = Trainer(SMALL)
+    frozen = trainer.freeze(trainer.start())
+    other = Trainer(dataclasses.replace(SMALL, env="Acrobot-v1"))
+    with pytest.raises(ValueError, match="its observation space is Box"):
+        other.thaw(*frozen)
+
+
+def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(caplog):
+    config = dataclasses.replace(SMALL, env="probe")
+    trainer = Trainer(config, lambda n: envs.make(probes.DelayedReward, n))
+    state, _ = run(trainer, trainer.start(), 1)
+    thawed = trainer.thaw(*trainer.freeze(state))
+    assert thawed.path is None
+    assert "episodes start anew" in caplog.text
+
+
+def test_spaces_that_no_policy_can_read_are_refused():
+    class Text(probes.ActionMatters):
+        observation_space = probes.spaces.Text(5)
+
+    class WholeNumbers(probes.ActionMatters):
+        action_space = probes.spaces.Box(0, 5, (2,), np.int64)
+
+    config = dataclasses.replace(SMALL, env="x")
+    with pytest.raises(ValueError, match="have no fixed shape; wrap the environment"):
+        Trainer(config, lambda n: envs.make(Text, n))
+    with pytest.raises(UnsupportedSpaceError, match="cannot be drawn; supported are"):
+        Trainer(config, lambda n: envs.make(WholeNumbers, n))
