@@ -25,7 +25,7 @@ from trellis.theory.policy_iteration import (
 SLACK = 1e-10
 
 
-@examples(1000)
+@examples(600)
 @given(problems(max_states=4))
 def test_algorithm_1_never_falls_and_keeps_its_certificate(drawn: Drawn):
     for iteration in iterate(drawn.mdp, drawn.old.policy, algorithm1, 2):
