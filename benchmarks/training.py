@@ -1,0 +1,93 @@
+"""Training end to end against sb3-contrib's TRPO, and sampling against bare physics.
+
+The opponent gets the same recipe: 2,048 steps an iteration, 64×64 tanh networks, 10 conjugate
+gradient iterations, 10 critic epochs of minibatches of 128. It collects with 8 environments in its
+own vectorization, as its users do.
+"""
+
+import time
+
+import numpy as np
+
+from benchmarks.environments import bare_loop, ratio, take_turns
+from benchmarks.figure import Figure
+from trellis import envs
+from trellis.envs.encoding import observation_encoder
+from trellis.estimation.normalization import Standardizer, no_moments
+from trellis.runs import presets
+from trellis.sampling.single_path import SinglePath
+from trellis.trainer import Trainer, build_policy
+
+
+def our_rate(env_id: str = "Hopper-v5", iterations: int = 40, warm_up: int = 3) -> float:
+    """Steps per second of whole iterations, once compiled."""
+    config = presets.resolve(env_id)
+    trainer = Trainer(config)
+    state = trainer.start()
+    for _ in range(warm_up):
+        state, _ = trainer.iterate(state)
+    start, before = time.perf_counter(), state.steps
+    for _ in range(iterations):
+        state, _ = trainer.iterate(state)
+    return (state.steps - before) / (time.perf_counter() - start)
+
+
+def their_rate(env_id: str = "Hopper-v5", iterations: int = 8) -> float:
+    """The same of sb3-contrib."""
+    from sb3_contrib import TRPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env(env_id, n_envs=8, seed=0))
+    model = TRPO(
+        "MlpPolicy",
+        env,
+        n_steps=2048 // 8,
+        batch_size=128,
+        n_critic_updates=10,
+        cg_max_steps=10,
+        cg_damping=0.1,
+        target_kl=0.01,
+        learning_rate=1e-3,
+        device="cpu",
+        seed=0,
+    )
+    model.learn(2048)
+    start, before = time.perf_counter(), model.num_timesteps
+    model.learn(2048 * iterations, reset_num_timesteps=False)
+    return (model.num_timesteps - before) / (time.perf_counter() - start)
+
+
+def against_sb3() -> list[Figure]:
+    ours, theirs = [], []
+    for _ in range(2):
+        ours.append(our_rate())
+        theirs.append(their_rate())
+    print(f"  ours {np.round(ours)} steps/s, sb3-contrib {np.round(theirs)} steps/s")
+    times = float(np.mean(ours) / np.mean(theirs))
+    return [Figure("training Hopper-v5 end to end over sb3-contrib", times, 8.0, at_least=True)]
+
+
+def sampling_over_physics(env_id: str, num_envs: int, steps: int, bound: float) -> Figure:
+    """Steps with the policy in the loop over the same number of bare physics steps."""
+    env, bare = envs.make(env_id, num_envs), envs.make(env_id, num_envs)
+    features, encode = observation_encoder(env.observation_space)
+    config = presets.resolve(env_id)
+    policy = build_policy(config, features, env)
+    moments = no_moments((features,))
+    normalize = Standardizer(moments) if config.estimation.normalize_observations else np.asarray
+    sampler = SinglePath(env, policy, encode, steps=steps, whole_paths=True)
+    theta = policy.init(np.random.default_rng(0))
+    samples, _ = sampler.collect(theta, normalize, None, 0)
+    physics = bare_loop(bare, np.clip(samples.action, -1, 1))  # pyright: ignore
+    theirs, ours = take_turns(physics, lambda: sampler.collect(theta, normalize, None, 0))
+    name = f"sampling with the policy over bare physics, {env_id}, {num_envs} envs"
+    return Figure(name, ratio(theirs, ours), bound, at_least=True)
+
+
+def run() -> list[Figure]:
+    return [
+        sampling_over_physics("Hopper-v5", 32, 200, 0.85),
+        sampling_over_physics("trellis/PaperHopper-v0", 256, 400, 0.7),
+        *against_sb3(),
+    ]
