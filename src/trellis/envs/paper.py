@@ -93,9 +93,9 @@ def observe(physics: Physics, o: Options) -> Array:
 
 def effort(actions: Array, physics: Physics, o: Options) -> Array:
     """1e-5 ‖u‖²."""
-    u = actions * physics.gear if o.control_unit == "torque" else actions
-    # Not as a matrix product: its bits would depend on how many rows there are.
-    return o.ctrl_cost_weight * np.square(u).sum(axis=1)
+    u = actions.T * physics.gear[:, None] if o.control_unit == "torque" else actions.T
+    # Joint by joint, not as a matrix product: its bits would depend on how many rows there are.
+    return o.ctrl_cost_weight * np.add.reduce(np.square(u), axis=0)
 
 
 def links(model: Any) -> Array:
