@@ -1,0 +1,192 @@
+"""The log: what is in a line, what a resume cuts away, what a person sees meanwhile."""
+
+import errno
+import io
+import json
+import math
+import os
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from trellis.runs.log import LogError, RunLog, read_metrics
+from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
+
+
+def row(iteration: int, **more) -> dict:
+    return {"iteration": iteration, "steps": 100 * iteration, "kl": 0.01 * iteration, **more}
+
+
+def write(folder, iterations, *, from_iteration=0, tensorboard=False) -> None:
+    with RunLog(folder, from_iteration=from_iteration, tensorboard=tensorboard) as log:
+        for iteration in iterations:
+            log.write(row(iteration))
+
+
+def iterations(folder) -> list[int]:
+    return [r["iteration"] for r in read_metrics(folder)]
+
+
+def test_a_line_an_iteration_is_there_at_once(tmp_path):
+    with RunLog(tmp_path, tensorboard=False) as log:
+        log.write(row(1, status="accepted"))
+        assert read_metrics(tmp_path) == [row(1, status="accepted")]
+        log.write(row(2))
+        assert iterations(tmp_path) == [1, 2]
+
+
+def test_nan_is_never_written(tmp_path):
+    values = {"a": math.nan, "b": np.float32("inf"), "c": np.int64(3), "d": np.array(0.5)}
+    with RunLog(tmp_path, tensorboard=False) as log:
+        log.write(row(1, **values))
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert json.loads(text) == row(1, a=None, b=None, c=3, d=0.5)
+
+
+def test_what_is_no_number_and_no_word_is_refused_by_name(tmp_path):
+    with RunLog(tmp_path, tensorboard=False) as log, pytest.raises(TypeError, match="returns"):
+        log.write(row(1, returns=np.zeros(3)))
+    assert read_metrics(tmp_path) == []
+
+
+def test_resume_cuts_later_iterations(tmp_path):
+    write(tmp_path, range(1, 8))
+    kept = (tmp_path / "metrics.jsonl").read_bytes()[: len(json.dumps(row(1)) + "\n") * 4]
+    write(tmp_path, [], from_iteration=4)
+    assert iterations(tmp_path) == [1, 2, 3, 4]
+    assert (tmp_path / "metrics.jsonl").read_bytes().startswith(kept)
+    write(tmp_path, [5, 6], from_iteration=4)
+    assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_every_possible_half_line_is_left_out_and_cut(tmp_path):
+    write(tmp_path, [1, 2])
+    whole = (tmp_path / "metrics.jsonl").read_bytes()
+    line = json.dumps(row(3)).encode()
+    for length in range(1, len(line) + 1):
+        (tmp_path / "metrics.jsonl").write_bytes(whole + line[:length])
+        assert iterations(tmp_path) == [1, 2]
+        write(tmp_path, [3], from_iteration=3)
+        assert read_metrics(tmp_path) == [row(1), row(2), row(3)]
+
+
+def test_damage_within_is_reported_by_line(tmp_path):
+    write(tmp_path, [1, 2, 3])
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "metrics.jsonl").write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
+    with pytest.raises(LogError, match=r"line 2 of .*metrics.jsonl"):
+        read_metrics(tmp_path)
+    with pytest.raises(LogError, match="line 2"):
+        RunLog(tmp_path, from_iteration=3, tensorboard=False)
+
+
+def test_no_space_says_so_and_leaves_a_log_that_can_be_read(tmp_path, monkeypatch):
+    log = RunLog(tmp_path, tensorboard=False)
+    log.write(row(1))
+    real = log._file
+
+    class Full:
+        def write(self, data):
+            if len(data) > 10:
+                return real.write(data[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def close(self):
+            real.close()
+
+    monkeypatch.setattr(log, "_file", Full())
+    with pytest.raises(LogError, match=r"No space left.*resume"), log:
+        log.write(row(2, long="x" * 12))
+    assert iterations(tmp_path) == [1]
+    write(tmp_path, [2], from_iteration=1)
+    assert iterations(tmp_path) == [1, 2]
+
+
+def events(folder) -> list:
+    """All TensorBoard events, read by the format: length, checksum, message, checksum."""
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
+
+    found = []
+    for path in sorted((folder / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            found.append(Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+    return found
+
+
+def test_tensorboard_gets_the_numbers_and_a_purge_on_resume(tmp_path):
+    with RunLog(tmp_path) as log:
+        for iteration in (1, 2, 3):
+            log.write(row(iteration, status="accepted", missing=None))
+    write(tmp_path, [3], from_iteration=2, tensorboard=True)
+    scalars = [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in events(tmp_path)]
+    scalars = [(step, values) for step, values in scalars if values]
+    assert [step for step, _ in scalars] == [100, 200, 300, 300]
+    assert scalars[0][1].keys() == {"iteration", "steps", "kl"}
+    assert scalars[1][1]["kl"] == pytest.approx(0.02)
+    starts = [e.step for e in events(tmp_path) if e.HasField("session_log")]
+    assert starts == [201]  # TensorBoard hides what an earlier file says from here on.
+
+
+def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
+    write(tmp_path, [1], tensorboard=True)
+    assert iterations(tmp_path) == [1]
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_plain_lines_every_few_seconds_and_the_last():
+    now, stream = [0.0], io.StringIO()
+    with LineProgress(10_000, stream=stream, every=5, clock=lambda: now[0]) as progress:
+        for iteration in range(1, 14):  # One a second: 100 steps each.
+            now[0] += 1
+            progress.update(
+                row(iteration, episode_return_mean=1234.56, steps_per_second=100.0)
+                if iteration != 13
+                else row(iteration)
+            )
+    lines = stream.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "iteration 5",
+        "iteration 10",
+        "iteration 13",
+    ]
+    assert "steps 500/10,000" in lines[0]
+    assert "return 1,234.6" in lines[0]
+    assert "KL 0.05" in lines[0]
+    assert "steps/s 100" in lines[0]
+    assert "left 1:35" in lines[0]  # 9,500 steps at 100 a second.
+    assert "return" not in lines[2]  # No episode ended: nothing is better than nan.
+
+
+def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
+    stream = io.StringIO()
+    with LineProgress(1000, stream=stream, every=1e9) as progress:
+        progress.update(row(1))
+        progress.update(row(2, eval_return_mean=7.0))
+        progress.update(row(3))
+    lines = stream.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["iteration 2", "iteration 3"]
+    assert all("eval 7.0" in line for line in lines)
+
+
+def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch, capsys):
+    assert isinstance(make_progress(10), LineProgress)
+    assert type(make_progress(10, quiet=True)) is Progress
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "160")
+    bar = make_progress(1000)
+    assert isinstance(bar, BarProgress)
+    with bar:
+        bar.update(row(5, episode_return_mean=12.0, steps_per_second=50.0))
+    shown = capsys.readouterr().err
+    assert "iteration 5" in shown
+    assert "500/1,000" in shown
+    assert "12.0" in shown
