@@ -164,25 +164,18 @@ def checkpoints(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("before", "after", "every", "expected"),
-    [
-        (0, 10, 10, True),
-        (10, 19, 10, False),
-        (19, 20, 10, True),
-        (5, 95, 10, True),
-        (0, 9, 0, False),
-    ],
+    [(0, 10, 10, 1), (10, 19, 10, 0), (19, 20, 10, 1), (5, 95, 10, 1), (9, 9, 10, 0), (0, 9, 0, 0)],
 )
 def test_crossing(before, after, every, expected):
-    assert crossed(before, after, every) is expected
+    assert crossed(before, after, every) == expected
 
 
 def test_evaluations_do_not_influence_training(tmp_path):
     often = run(tmp_path / "often", dataclasses.replace(CONFIG, eval_every=1))
     never = run(tmp_path / "never", dataclasses.replace(CONFIG, eval_every=0))
     assert often.theta.tobytes() == never.theta.tobytes()
-    assert [
-        r["iteration"] for r in read_metrics(tmp_path / "never") if "eval_return_mean" in r
-    ] == [10]
+    rows = read_metrics(tmp_path / "never")
+    assert [r["iteration"] for r in rows if "eval_return_mean" in r] == [10]
 
 
 @pytest.mark.parametrize("broken_at", [1, 2, 5, 9, 10])
@@ -243,7 +236,7 @@ def test_a_finished_run_is_extended(tmp_path):
 def test_the_first_signal_finishes_the_iteration(tmp_path, number):
     run(tmp_path / "straight")
     old = signal.getsignal(number)
-    with pytest.raises(RunInterrupted, match="after iteration 3 .*trellis resume") as caught:
+    with pytest.raises(RunInterrupted, match=r"after iteration 3 .*trellis resume") as caught:
         run(tmp_path / "run", during=at(3, lambda: os.kill(os.getpid(), number)))
     assert caught.value.received == number
     assert signal.getsignal(number) is old
@@ -292,7 +285,7 @@ def test_a_callback_sees_everything_and_may_stop(tmp_path):
 
     def watch(state, metrics):
         seen.append((state.iteration, "eval_return_mean" in metrics))
-        return state.iteration < 3 or False
+        return False if state.iteration == 3 else None
 
     state = run(tmp_path / "run", callbacks=[watch, lambda *_: None])
     assert seen == [(1, False), (2, False), (3, True)]
@@ -322,11 +315,11 @@ def test_no_space_for_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, mon
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path):
     run(tmp_path / "run")
-    with pytest.raises(RunFolderError, match="holds a run already.*trellis resume"):
+    with pytest.raises(RunFolderError, match=r"holds a run already.*trellis resume"):
         run(tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(RunFolderError, match="not empty.*--out"):
+    with pytest.raises(RunFolderError, match=r"not empty.*--out"):
         run(tmp_path / "other")
     with pytest.raises(RunFolderError, match="exists"):
         run(tmp_path / "other" / "thesis.tex")
