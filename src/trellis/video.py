@@ -56,6 +56,28 @@ def prepare_gl() -> None:
             return
 
 
+def require(
+    path: Path, *, episodes: int = 1, max_steps: int | None = None, fps: float | None = None
+) -> Any:
+    """What writes videos; raises where that is missing, or what is asked for cannot be."""
+    if path.suffix.lower() != ".mp4":
+        raise ValueError(f"a video is an .mp4 file, got {path}")
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if max_steps is not None and max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+    if fps is not None and not fps > 0:
+        raise ValueError(f"fps must be > 0, got {fps}")
+    try:
+        import imageio.v2
+        import imageio_ffmpeg  # noqa: F401
+    except ImportError as missing:
+        raise ImportError(
+            f"videos need {missing.name}: pip install 'trellis-rl[video]'"
+        ) from missing
+    return imageio.v2
+
+
 def record(
     env: BatchEnv,
     act: Callable[[Any], NDArray[Any]],
@@ -78,16 +100,8 @@ def record(
         fps: shows every step at this rate; None for real time.
     """
     path = Path(path)
-    if path.suffix.lower() != ".mp4":
-        raise ValueError(f"a video is an .mp4 file, got {path}")
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
-    if max_steps is not None and max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    if fps is not None and not fps > 0:
-        raise ValueError(f"fps must be > 0, got {fps}")
+    imageio = require(path, episodes=episodes, max_steps=max_steps, fps=fps)
     stride, rate = (1, fps) if fps is not None else real_time(env)
-    imageio = _imageio()
     path.parent.mkdir(parents=True, exist_ok=True)
     # The first picture before the file: where nothing can be drawn, nothing is left behind.
     everyone = np.arange(env.num_envs)
@@ -161,14 +175,3 @@ def _picture(env: BatchEnv) -> NDArray[np.uint8]:
             f"{env.env_id} draws pictures of shape {picture.shape}, not (height, width, 3)"
         )
     return picture.astype(np.uint8, copy=False)
-
-
-def _imageio() -> Any:
-    try:
-        import imageio.v2
-        import imageio_ffmpeg  # noqa: F401
-    except ImportError as missing:
-        raise ImportError(
-            f"videos need {missing.name}: pip install 'trellis-rl[video]'"
-        ) from missing
-    return imageio.v2

@@ -1,0 +1,8 @@
+"""`python -m trellis`."""
+
+import sys
+
+from trellis.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

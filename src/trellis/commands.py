@@ -1,0 +1,311 @@
+"""What each command of `trellis` does; `cli.py` calls them.
+
+Options are their parameters, read by tyro. What is heavy (JAX, MuJoCo, matplotlib) is loaded by the
+command that needs it. Results go to standard output, words about the work to standard error.
+"""
+
+import contextlib
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trellis.runs.state import TrainState
+    from trellis.trainer import Trainer
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Folder of a run.")]
+Flag = tyro.conf.FlagCreatePairsOff
+Best = Annotated[Flag[bool], tyro.conf.arg(help="The policy that did best in evaluations.")]
+Last = Annotated[Flag[bool], tyro.conf.arg(help="The policy of the last checkpoint (default).")]
+
+
+class UsageError(Exception):
+    """What was asked for cannot be; the message says what can."""
+
+
+def train(args: Sequence[str]) -> int:
+    """Trains a policy: `trellis train ENV`, with every setting as an option."""
+    with _asking():
+        from trellis import train_options
+        from trellis.runs.folder import require_empty, resume_command
+        from trellis.runs.run import RunInterrupted
+        from trellis.runs.run import train as run_training
+        from trellis.trainer import Trainer
+
+        config, out = train_options.parse(args)
+        out = out or default_folder(config.env, config.seed)
+        require_empty(out)
+        trainer = Trainer(config)
+    try:
+        say(
+            f"Training {config.env} with {config.step.method} ({config.preset}), seed"
+            f" {config.seed}, {config.total_steps:,} steps, in {out}"
+        )
+        with _running():
+            state = run_training(trainer, out)
+    except RunInterrupted:
+        raise
+    except KeyboardInterrupt as stop:
+        # A second Ctrl-C, which does not wait for the iteration's end.
+        raise KeyboardInterrupt(
+            f"stopped at once; go on from the last checkpoint with: {resume_command(out)}"
+        ) from stop
+    finally:
+        trainer.close()
+    return _summary(out, state)
+
+
+def resume(run: Run, *, steps: int | None = None) -> int:
+    """Goes on with a run, bit for bit where its last checkpoint was.
+
+    Args:
+        steps: Extends the run to so many simulator steps in all.
+    """
+    with _asking():
+        from trellis.runs.folder import read_config
+        from trellis.runs.run import resume as resume_training
+
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps must be at least 1, got {steps}")
+        config = read_config(run)
+        say(f"Going on with {config.env}, seed {config.seed}, in {run}")
+    with _running():
+        state = resume_training(run, steps=steps)
+    return _summary(run, state)
+
+
+def evaluate(
+    run: Run,
+    *,
+    episodes: int = 20,
+    best: Best = False,
+    last: Last = False,
+    json_: Annotated[Flag[bool], tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Evaluates the policy of a run without exploration noise.
+
+    Args:
+        episodes: How many, from seeds that depend on the run's own alone.
+        json_: Prints one JSON object and nothing else.
+    """
+    with _asking():
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {episodes}")
+        trainer, state = _open(run, best, last)
+    try:
+        result = trainer.evaluate(state, episodes, best=best)
+    finally:
+        trainer.close()
+    values = {
+        "mean_return": result.mean_return,
+        "std_return": result.std_return,
+        "episodes": result.episodes,
+        "mean_length": result.mean_length,
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+        "env": trainer.config.env,
+        "seed": trainer.config.seed,
+        "policy": "best" if best else "last",
+        "iteration": state.iteration,
+        "steps": state.steps,
+        "run": str(run),
+    }
+    if json_:
+        print(json.dumps(values))
+    else:
+        print(
+            f"{values['env']}, {values['policy']} policy of {state.steps:,} steps:"
+            f" return {result.mean_return:.1f} ± {result.std_return:.1f} over {result.episodes}"
+            f" episodes of {result.mean_length:.0f} steps on average"
+        )
+    return 0
+
+
+def record(
+    run: Run,
+    *,
+    out: Path | None = None,
+    episodes: int = 1,
+    max_steps: int | None = None,
+    seed: int = 0,
+    best: Best = False,
+    last: Last = False,
+) -> int:
+    """Makes a video of a run's policy, off screen.
+
+    Args:
+        out: The MP4 to write; RUN/video.mp4 by default.
+        episodes: How many, one after the other.
+        max_steps: After which an episode is cut off.
+        seed: Of the first episode.
+    """
+    from trellis import video
+
+    video.prepare_gl()
+    with _asking():
+        from trellis import envs
+
+        path = out or run / "video.mp4"
+        video.require(path, episodes=episodes, max_steps=max_steps)
+        trainer, state = _open(run, best, last)
+        config = trainer.config
+        options = {**config.env_options, "render_mode": "rgb_array"}
+        env = envs.make(config.env, 1, nthread=1, **options)
+    theta, moments = state.theta, state.observation_moments
+    if best and state.best_theta is not None and state.best_moments is not None:
+        theta, moments = state.best_theta, state.best_moments
+    normalize = trainer.normalizer(moments)
+
+    def act(observation: Any) -> "np.ndarray":
+        return trainer.act(theta, normalize(trainer.encode(observation)))
+
+    say(f"Filming {episodes} episode{'s' * (episodes > 1)} of {config.env} …")
+    try:
+        film = video.record(env, act, path, episodes=episodes, max_steps=max_steps, seed=seed)
+    finally:
+        env.close()
+        trainer.close()
+    returns = ", ".join(f"{value:.1f}" for value in film.returns)
+    print(f"{film.path}: {film.frames} frames at {film.fps:.4g} a second, return {returns}")
+    return 0
+
+
+def plot(
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help="Folders of runs."),
+    ],
+    *,
+    out: Path = Path("curves.png"),
+    x: Literal["steps", "seconds"] = "steps",
+    evaluations: Flag[bool] = False,
+) -> int:
+    """Draws learning curves; runs that differ in their seed alone become a mean with a 95% band.
+
+    Args:
+        out: The picture to write.
+        x: What the return is drawn against.
+        evaluations: Draws the evaluations without noise instead of the training episodes.
+    """
+    with _asking():
+        from trellis import plots
+
+        y = "eval_return_mean" if evaluations else "episode_return_mean"
+        print(plots.draw(runs, out, x=x, y=y))
+    return 0
+
+
+def environments(*, all_: Annotated[Flag[bool], tyro.conf.arg(name="all")] = False) -> int:
+    """Lists what can be trained here: fast batches first, then everything else.
+
+    Args:
+        all_: Also what needs a package that is not installed, with the line that installs it.
+    """
+    from trellis.envs import list_environments
+
+    listed = list_environments()
+    rows = [row for row in listed if all_ or not row.missing]
+    width = max(len(row.env_id) for row in rows)
+    for row in rows:
+        how = f"{row.runs}; {row.restorable}"
+        print(f"{row.env_id:<{width}}  {row.missing or how}")
+    if len(rows) < len(listed):
+        say(f"{len(listed) - len(rows)} more need a package: trellis envs --all")
+    return 0
+
+
+def doctor() -> int:
+    """Tells what is installed here and whether it works; fails if something needed does not."""
+    from trellis import doctor as checks
+
+    return checks.report()
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "record": record,
+    "plot": plot,
+    "envs": environments,
+    "doctor": doctor,
+}
+
+
+def default_folder(env_id: str, seed: int) -> Path:
+    """runs/ENV-SEED-TIMESTAMP."""
+    name = env_id.replace("/", "-").replace(":", "-")
+    return Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _open(run: Path, best: bool, last: bool) -> tuple["Trainer", "TrainState"]:
+    """A run's policy, ready to act, without the environments that it was trained in."""
+    from trellis.runs import checkpoint
+    from trellis.runs.config import SamplingConfig
+    from trellis.runs.folder import read_config
+    from trellis.trainer import Trainer
+
+    if best and last:
+        raise ValueError("--best and --last exclude each other")
+    config = read_config(run)
+    saved = checkpoint.load_latest(run / checkpoint.CHECKPOINTS)
+    trainer = Trainer(dataclasses.replace(config, sampling=SamplingConfig(1, 1)))
+    arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
+    state = trainer.thaw(arrays, saved.values)
+    if best and state.best_theta is None:
+        say(f"{run} has no evaluation yet: taking its last policy")
+    return trainer, state
+
+
+def _summary(folder: Path, state: "TrainState") -> int:
+    from trellis.runs.log import read_metrics
+
+    rows = read_metrics(folder)
+    final = rows[-1] if rows else {}
+    print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
+    if final.get("eval_return_mean") is not None:
+        print(
+            f"Evaluation without noise: return {final['eval_return_mean']:.1f}"
+            f" ± {final['eval_return_std']:.1f} (best {state.best_return:.1f})."
+        )
+    print("Next:")
+    for command in ("eval", "record", "plot"):
+        print(f"  {shlex.join(['trellis', command, str(folder)])}")
+    return 0
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    """Until work begins, whatever does not fit is about what was asked for."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        raise UsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[None]:
+    """A run that never began is about what was asked for, too; what stops it later has a note."""
+    from trellis.runs.folder import RunFolderError
+
+    try:
+        yield
+    except (RunFolderError, ValueError, TypeError, ImportError) as error:
+        if getattr(error, "__notes__", None):
+            raise
+        raise UsageError(str(error)) from error
+
+
+def say(text: str) -> None:
+    """To the person, beside the results."""
+    print(text, file=sys.stderr, flush=True)
