@@ -3,8 +3,8 @@
 from functools import partial
 
 import pytest
-from tests.envs import contract
 
+from tests.envs import contract
 from trellis.envs import mujoco_v5, paper
 from trellis.envs.batch import Restorability
 from trellis.envs.cartpole import CartPole, PaperCartPole
