@@ -126,10 +126,15 @@ class TRPO:
         checkpoint.save(folder / "checkpoints", self._state.iteration, arrays, values, keep=1)
 
     @classmethod
-    def load(cls, path: str | Path, env: str | Callable[[], Any] | None = None) -> "TRPO":
+    def load(
+        cls,
+        path: str | Path,
+        env: str | Callable[[], Any] | None = None,
+        policy: Policy | None = None,
+    ) -> "TRPO":
         """From a folder that `save`, or a training run, has written. Runs no code from it.
 
-        An environment that was a callable has to be given again.
+        An environment that was a callable, or a policy of your own, has to be given again.
         """
         folder = Path(path)
         if not (folder / "config.json").is_file():
@@ -139,9 +144,15 @@ class TRPO:
         make_env = _name_and_maker(env)[1] if env is not None else None
         if make_env is None and config.env.startswith(CALLABLE_PREFIX):
             raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
-        agent._trainer = Trainer(config, make_env)
+        agent._trainer = Trainer(config, make_env, policy)
         saved = checkpoint.load_latest(folder / "checkpoints")
         agent._state = agent._trainer.thaw(dict(saved.arrays), dict(saved.values))
+        if agent._state.theta.shape != (agent.policy.num_params,):
+            raise ValueError(
+                f"{folder} holds {agent._state.theta.size} parameters, the policy here has"
+                f" {agent.policy.num_params}: pass the one it was trained with as load(path,"
+                " policy=…)"
+            )
         agent._rng = np.random.default_rng(config.seed)
         return agent
 

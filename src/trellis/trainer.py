@@ -30,6 +30,7 @@ from trellis.runs.state import Evaluation, TrainState
 from trellis.sampling.samples import Samples
 from trellis.sampling.single_path import SinglePath
 from trellis.streams import Purpose, stream
+from trellis.threads import one_blas_thread
 
 logger = logging.getLogger(__name__)
 
@@ -228,14 +229,15 @@ class Trainer:
         raw = self.encode(env.reset(np.arange(episodes), seeds))
         returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
         active = np.ones(episodes, bool)
-        for _ in range(EVALUATION_LIMIT):
-            step = env.step(self.act(theta, normalize(raw)), active)
-            returns += np.where(active, step.reward, 0.0)
-            lengths += active
-            active = active & ~(step.terminated | step.truncated)
-            if not active.any():
-                break
-            raw = self.encode(step.observation)
+        with one_blas_thread():
+            for _ in range(EVALUATION_LIMIT):
+                step = env.step(self.act(theta, normalize(raw)), active)
+                returns += np.where(active, step.reward, 0.0)
+                lengths += active
+                active = active & ~(step.terminated | step.truncated)
+                if not active.any():
+                    break
+                raw = self.encode(step.observation)
         return Evaluation(returns, lengths)
 
     def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Single path: the book-keeping, and its estimate against exact quantities on finite MDPs."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -120,6 +121,7 @@ def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
 
     exact = exact_gradient(mdp, pi, policy)
     sampler = SinglePath(env, policy, encode, steps=steps, whole_paths=True, seed=3)
+    compiled = jax.jit(sum_gradient, static_argnums=(0, 1))
     estimates = []
     for iteration in range(repeats):
         samples, _ = sampler.collect(theta, same, None, iteration)
@@ -134,7 +136,7 @@ def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
             weight,
             weight,
         )
-        sums = sum_gradient(policy, Estimator.IMPORTANCE, theta, cut(batch, n, 1, np.float32))
+        sums = compiled(policy, Estimator.IMPORTANCE, theta, cut(batch, n, 1, np.float32))
         estimates.append(np.asarray(sums.gradient) / paths)
     estimates = np.array(estimates)
     error = estimates.std(0, ddof=1) / np.sqrt(repeats)

@@ -17,6 +17,7 @@ import numpy as np
 from trellis.policies.policy import Policy
 from trellis.sampling.samples import Observation, Samples
 from trellis.streams import Purpose, stream
+from trellis.threads import one_blas_thread
 
 
 class Steppable(Protocol):
@@ -65,6 +66,16 @@ class SinglePath:
         iteration: int,
     ) -> tuple[Samples, PathState]:
         """One iteration's samples, and where the environments stand after it."""
+        with one_blas_thread():
+            return self._collect(theta, normalize, state, iteration)
+
+    def _collect(
+        self,
+        theta: np.ndarray,
+        normalize: Callable[[np.ndarray], np.ndarray],
+        state: PathState | None,
+        iteration: int,
+    ) -> tuple[Samples, PathState]:
         T, N = self._steps, self._env.num_envs
         resets = stream(self._seed, Purpose.RESETS, iteration=iteration, shard=self._shard)
         if state is None or self._whole_paths:

@@ -1,0 +1,29 @@
+"""The loop in your own hands: `iterate` takes a state and gives the next one."""
+
+import dataclasses
+
+from trellis import Trainer
+from trellis.runs import presets
+
+
+def main(iterations: int = 30) -> float:
+    trainer = Trainer(dataclasses.replace(presets.resolve("CartPole-v1"), seed=1))
+    state = trainer.start()
+    for _ in range(iterations):
+        state, metrics = trainer.iterate(state)
+        if metrics["iteration"] % 10 == 0:
+            print(
+                f"{metrics['steps']:>6} steps  return {metrics['episode_return_mean']:6.1f}"
+                f"  KL {metrics['kl']:.4f}  {metrics['status']}"
+            )
+
+    # A state is a value: keep one, go on, come back. Training from it again repeats itself.
+    arrays, values = trainer.freeze(state)
+    one, _ = trainer.iterate(state)
+    again, _ = trainer.iterate(trainer.thaw(arrays, values))
+    assert one.theta.tobytes() == again.theta.tobytes()
+    return trainer.evaluate(state, episodes=10).mean_return
+
+
+if __name__ == "__main__":
+    print(f"mean return {main():.1f}")

@@ -1,0 +1,105 @@
+"""The Python door: learn, predict, save, load."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests import probes
+from trellis import TRPO, EstimationConfig, SamplingConfig
+from trellis.policies.distributions import Categoricals
+from trellis.policies.networks import MLP
+from trellis.policies.policy import Policy
+
+SMALL = {
+    "policy": None,
+    "sampling": SamplingConfig(num_envs=4, steps_per_env=64),
+    "estimation": EstimationConfig(critic_hidden=(8,), critic_epochs=1),
+}
+TINY = Policy(MLP(4, (8,), 2), Categoricals((2,)))
+
+
+def make_agent(env="CartPole-v1", policy=TINY, **settings):
+    return TRPO(env, **{**SMALL, "policy": policy, **settings})
+
+
+def test_learning_counts_steps_in_whole_iterations():
+    agent = make_agent().learn(300)
+    assert agent.steps == 512
+    assert agent.learn(1).steps == 768
+
+
+def test_a_callback_sees_every_iteration_and_can_stop():
+    seen = []
+
+    def callback(state, metrics):
+        seen.append((state.iteration, metrics["steps"]))
+        return state.iteration < 2
+
+    agent = make_agent()
+    agent.learn(10_000, callback)
+    assert seen == [(1, 256), (2, 512)]
+
+
+def test_predicted_actions_are_the_environments():
+    agent = make_agent()
+    observation = agent._trainer.env.observation_space.sample()
+    action = agent.predict(observation, deterministic=True)
+    assert agent._trainer.env.action_space.contains(action)
+    assert agent.predict(np.stack([observation] * 5)).shape == (5,)
+    drawn = {int(agent.predict(observation)) for _ in range(50)}
+    assert drawn == {0, 1}
+
+
+def test_predicted_continuous_actions_are_within_their_bounds():
+    agent = TRPO("Pendulum-v1", sampling=SamplingConfig(num_envs=1, steps_per_env=8))
+    observation = agent._trainer.env.observation_space.sample()
+    actions = [agent.predict(observation) for _ in range(50)]
+    space = agent._trainer.env.action_space
+    assert all(space.contains(np.asarray(a, np.float32)) for a in actions)
+    assert np.max(np.abs(actions)) > 1.0  # the bounds are ±2 and the policy's unit covers them
+
+
+def test_a_saved_agent_is_the_same_agent(tmp_path):
+    agent = make_agent(seed=5).learn(512)
+    agent.save(tmp_path / "agent")
+    loaded = TRPO.load(tmp_path / "agent", policy=TINY)
+    assert loaded.theta.tobytes() == agent.theta.tobytes()
+    assert loaded.config == agent.config
+    observation = np.ones(4, np.float32)
+    assert loaded.predict(observation, True) == agent.predict(observation, True)
+    assert loaded.learn(256).theta.tobytes() == agent.learn(256).theta.tobytes()
+
+
+def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):
+    policy = Policy(MLP(1, (8,), 2), Categoricals((2,)))
+    agent = make_agent(probes.ActionMatters, policy=policy).learn(256)
+    agent.save(tmp_path)
+    with pytest.raises(ValueError, match="pass it as load"):
+        TRPO.load(tmp_path)
+    loaded = TRPO.load(tmp_path, env=probes.ActionMatters, policy=policy)
+    assert loaded.theta.tobytes() == agent.theta.tobytes()
+
+
+def test_a_policy_of_another_size_is_refused(tmp_path):
+    make_agent().save(tmp_path)
+    with pytest.raises(ValueError, match="58 parameters, the policy here has 4610"):
+        TRPO.load(tmp_path)
+
+
+def test_bad_input_is_told_apart():
+    with pytest.raises(TypeError, match="no setting max_kl"):
+        TRPO("CartPole-v1", max_kl=0.1)
+    with pytest.raises(ValueError, match="no preset 'modern/clasic'; did you mean modern/classic"):
+        TRPO("CartPole-v1", preset="modern/clasic")
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        make_agent().learn(0)
+    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+        TRPO.load("nowhere")
+
+
+def test_it_plays_with_gymnasium():
+    agent = make_agent()
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=0)
+    for _ in range(5):
+        observation, *_ = env.step(agent.predict(observation))
