@@ -280,12 +280,13 @@ def test_runs_in_other_threads_too(tmp_path):
     assert states[0].steps == 100
 
 
-def test_a_callback_sees_everything_and_may_stop(tmp_path):
+@pytest.mark.parametrize("no", [False, np.False_])
+def test_a_callback_sees_everything_and_may_stop(tmp_path, no):
     seen = []
 
     def watch(state, metrics):
         seen.append((state.iteration, "eval_return_mean" in metrics))
-        return False if state.iteration == 3 else None
+        return no if state.iteration == 3 else None
 
     state = run(tmp_path / "run", callbacks=[watch, lambda *_: None])
     assert seen == [(1, False), (2, False), (3, True)]

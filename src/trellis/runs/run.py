@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trellis.runs import checkpoint as checkpoints
 from trellis.runs.config import TrainConfig
 from trellis.runs.folder import (
@@ -146,9 +148,10 @@ def _loop(
                 raise
             log.write(metrics)
             progress.update(metrics)
-            # All are called, whatever the first of them says.
+            # All are called, whatever the first of them says; comparisons of arrays are np.bool_.
             answers = [callback(state, metrics) for callback in callbacks]
-            going = not (finished or stop.received or any(a is False for a in answers))
+            stopped = any(isinstance(a, bool | np.bool_) and not a for a in answers)
+            going = not (finished or stop.received or stopped)
             if not going or crossed(before, state.steps, config.checkpoint_every):
                 log.sync()
                 _save(trainer, folder, state)
