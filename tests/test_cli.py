@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -15,7 +18,7 @@ from gymnasium import spaces
 from trellis import train_options
 from trellis.cli import COMMANDS, main
 from trellis.optimization.methods import StepConfig
-from trellis.runs import presets
+from trellis.runs import checkpoint, presets
 from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
 from trellis.runs.log import read_metrics
 from trellis.trainer import Trainer
@@ -194,10 +197,22 @@ def test_eval_of_the_same_policy_gives_what_training_saw(trained, capsys):
     assert result["mean_return"] == pytest.approx(read_metrics(trained)[-1]["eval_return_mean"])
 
 
+def test_best_and_last_are_two_policies(run, capsys):
+    folder = run / checkpoint.CHECKPOINTS
+    saved = checkpoint.load_latest(folder)
+    arrays = {**saved.arrays, "best_theta": -saved.arrays["theta"]}
+    checkpoint.save(folder, saved.iteration, arrays, saved.values, keep=1)
+    returns = {}
+    for which in ("--best", "--last"):
+        assert main(["eval", str(run), "--json", which]) == 0
+        returns[which] = json.loads(capsys.readouterr().out)["returns"]
+    assert returns["--best"] != returns["--last"]
+
+
 def test_resume_extends_a_finished_run(run, capsys):
     assert main(["resume", str(run)]) == 0
     assert len(read_metrics(run)) == 2
-    assert main(["resume", str(run), "--steps", "192"]) == 0
+    assert main(["resume", str(run), "--steps", "1.92e2"]) == 0
     assert [row["steps"] for row in read_metrics(run)] == [64, 128, 192]
     assert "Trained for 192 steps in 3 iterations" in capsys.readouterr().out
 
@@ -274,6 +289,12 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     (run / "config.json").write_text(json.dumps({**config, "env": "Acrobot-v1"}))
     for command in ("eval", "resume"):
         says(capsys, [command, run], 2, "another environment", "observation space")
+    (run / "config.json").write_text(json.dumps({**config, "env": "callable:mine"}))
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "trained on callable:mine", "TRPO.load")
+    changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
+    (run / "config.json").write_text(json.dumps(changed))
+    says(capsys, ["eval", run], 2, "policy of 58 parameters", "describes one of 65")
     shutil.rmtree(run / "checkpoints")
     says(capsys, ["eval", run], 2, "no checkpoint")
 
@@ -297,6 +318,16 @@ def test_help_is_quick_and_complete():
     assert (done.returncode, done.stderr) == (0, "")
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
+
+
+def test_the_guide_shows_commands_that_are_there():
+    guide = (Path(__file__).parents[1] / "docs" / "guide.md").read_text().replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in re.findall("^trellis .*", guide, re.M)]
+    assert len(lines) > 8
+    for _, command, *args in lines:
+        assert command in COMMANDS
+        if command == "train" and "--help" not in args:
+            train_options.parse(args)
 
 
 def test_python_m_trellis_answers():

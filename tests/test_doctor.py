@@ -1,5 +1,9 @@
 """The doctor: what is broken fails, what is merely not installed does not."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from trellis import doctor
@@ -19,6 +23,12 @@ def test_a_healthy_machine(capsys, monkeypatch):
         assert lines["drawing off screen"].startswith("missing")
         assert "no display" in lines["drawing off screen"]
         assert "apt install libegl1" in lines["drawing off screen"]
+
+
+def test_the_lists_are_those_of_the_project():
+    about = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert set(doctor.NEEDED) == {re.split(r"[<>=\[]", line)[0] for line in about["dependencies"]}
+    assert doctor.EXTRAS.keys() <= about["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize(("needed", "code"), [(True, 1), (False, 0)])

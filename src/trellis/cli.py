@@ -14,6 +14,7 @@ from typing import Any
 import tyro
 
 import trellis
+from trellis import option_values
 from trellis.commands import COMMANDS, UsageError, say, train
 
 INTERRUPTED = 130
@@ -52,7 +53,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
     if name == "train":
         return train
     function = COMMANDS[name]
-    return lambda args: tyro.cli(function, prog=f"trellis {name}", args=list(args)) or 0
+    registry = option_values.registry()
+    return lambda args: tyro.cli(
+        function, prog=f"trellis {name}", args=list(args), registry=registry
+    )
 
 
 def _explain(error: BaseException, debug: bool) -> int:

@@ -19,6 +19,7 @@ import tyro
 if TYPE_CHECKING:
     import numpy as np
 
+    from trellis.runs.config import TrainConfig
     from trellis.runs.state import TrainState
     from trellis.trainer import Trainer
 
@@ -71,12 +72,11 @@ def resume(run: Run, *, steps: int | None = None) -> int:
         steps: Extends the run to so many simulator steps in all.
     """
     with _asking():
-        from trellis.runs.folder import read_config
         from trellis.runs.run import resume as resume_training
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
-        config = read_config(run)
+        config = _config(run)
         say(f"Going on with {config.env}, seed {config.seed}, in {run}")
     with _running():
         state = resume_training(run, steps=steps)
@@ -248,20 +248,39 @@ def default_folder(env_id: str, seed: int) -> Path:
     return Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def _config(run: Path) -> "TrainConfig":
+    """The settings of a run whose environment has an id, so that it can be made again."""
+    from trellis.agent import CALLABLE_PREFIX
+    from trellis.runs.folder import read_config
+
+    config = read_config(run)
+    if config.env.startswith(CALLABLE_PREFIX):
+        raise ValueError(
+            f"{run} was trained on {config.env}, which the command line cannot make: load it from"
+            " Python, with TRPO.load(path, env=…)"
+        )
+    return config
+
+
 def _open(run: Path, best: bool, last: bool) -> tuple["Trainer", "TrainState"]:
     """A run's policy, ready to act, without the environments that it was trained in."""
     from trellis.runs import checkpoint
     from trellis.runs.config import SamplingConfig
-    from trellis.runs.folder import read_config
     from trellis.trainer import Trainer
 
     if best and last:
         raise ValueError("--best and --last exclude each other")
-    config = read_config(run)
+    config = _config(run)
     saved = checkpoint.load_latest(run / checkpoint.CHECKPOINTS)
     trainer = Trainer(dataclasses.replace(config, sampling=SamplingConfig(1, 1)))
     arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
     state = trainer.thaw(arrays, saved.values)
+    if state.theta.shape != (trainer.policy.num_params,):
+        raise ValueError(
+            f"{run} holds a policy of {state.theta.size} parameters, its config.json describes one"
+            f" of {trainer.policy.num_params}: load a policy of your own from Python, with"
+            " TRPO.load(path, policy=…)"
+        )
     if best and state.best_theta is None:
         say(f"{run} has no evaluation yet: taking its last policy")
     return trainer, state

@@ -14,7 +14,17 @@ from typing import Literal
 import trellis
 from trellis import video
 
-NEEDED = ("numpy", "scipy", "jax", "optax", "safetensors", "gymnasium", "tyro", "rich")
+NEEDED = (
+    "numpy",
+    "scipy",
+    "jax",
+    "optax",
+    "safetensors",
+    "gymnasium",
+    "tyro",
+    "rich",
+    "threadpoolctl",
+)
 EXTRAS = {
     "mujoco": ("mujoco",),
     "plots": ("matplotlib",),

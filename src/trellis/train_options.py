@@ -8,21 +8,19 @@ nobody checks yet; the configuration is made, and validated, once and from the w
 import contextlib
 import dataclasses
 import io
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 from tyro.constructors import (
     ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
     StructConstructorSpec,
     StructFieldSpec,
     StructTypeInfo,
 )
 
+from trellis import option_values
 from trellis.runs import presets
 from trellis.runs.config import SCHEMA_VERSION, TrainConfig, from_json
 
@@ -82,9 +80,7 @@ def _read(args: Sequence[str], defaults: TrainConfig) -> dict[str, Any]:
 
 
 def _registry() -> ConstructorRegistry:
-    registry = ConstructorRegistry()
-    registry.primitive_rule(_key_values)
-    registry.primitive_rule(_whole_number)
+    registry = option_values.registry()
     inside = False
 
     @registry.struct_rule
@@ -120,54 +116,6 @@ def _named(field: StructFieldSpec) -> StructFieldSpec:
         kind = Annotated[field.type, tyro.conf.arg(aliases=[SHORT[field.name]])]
         return dataclasses.replace(field, type=kind)
     return field
-
-
-def _key_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """Options of the environment: `--env-options gravity=5 sutton_barto_reward=true`."""
-    if getattr(info.type, "__origin__", None) is not Mapping:
-        return None
-
-    def read(texts: list[str]) -> dict[str, Any]:
-        values = {}
-        for text in texts:
-            name, equals, value = text.partition("=")
-            if not equals or not name:
-                raise ValueError(f"an option of the environment is NAME=VALUE, got {text!r}")
-            try:
-                values[name] = json.loads(value)
-            except json.JSONDecodeError:
-                values[name] = value
-        return values
-
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME=VALUE ...",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, Mapping),
-        str_from_instance=lambda value: [f"{k}={json.dumps(v)}" for k, v in value.items()],
-    )
-
-
-def _whole_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """`--steps 1e6` as well as 1000000 and 1_000_000."""
-    if info.type is not int:
-        return None
-
-    def read(texts: list[str]) -> int:
-        with contextlib.suppress(ValueError):
-            return int(texts[0])
-        with contextlib.suppress(ValueError):
-            if float(texts[0]).is_integer():
-                return int(float(texts[0]))
-        raise ValueError(f"{texts[0]!r} is not a whole number")
-
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    )
 
 
 @contextlib.contextmanager
