@@ -7,7 +7,6 @@ agent.save("hopper"); agent = TRPO.load("hopper")
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from trellis import envs
 from trellis.envs.batch import leaves
 from trellis.policies.policy import Policy
 from trellis.runs import checkpoint, presets
-from trellis.runs.config import TrainConfig, from_json, to_json
+from trellis.runs.config import TrainConfig
+from trellis.runs.folder import read_config, write_config
 from trellis.runs.state import Evaluation, TrainState
 from trellis.trainer import MakeEnv, Trainer
 
@@ -120,8 +120,7 @@ class TRPO:
     def save(self, path: str | Path) -> None:
         """Everything into the folder `path`: settings, parameters, statistics, environments."""
         folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(to_json(self.config), indent=2))
+        write_config(folder, self.config)
         arrays, values = self._trainer.freeze(self._state)
         checkpoint.save(folder / "checkpoints", self._state.iteration, arrays, values, keep=1)
 
@@ -139,7 +138,7 @@ class TRPO:
         folder = Path(path)
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(f"{folder} is not a saved agent: it has no config.json")
-        config = from_json(json.loads((folder / "config.json").read_text()))
+        config = read_config(folder)
         agent = cls.__new__(cls)
         make_env = _name_and_maker(env)[1] if env is not None else None
         if make_env is None and config.env.startswith(CALLABLE_PREFIX):

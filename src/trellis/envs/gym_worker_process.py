@@ -4,6 +4,7 @@ Every answer is ("ok", value) or ("failed", what to tell). The block of shared m
 one number per worker, the row it is at; the leaves of the observations follow.
 """
 
+import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing import shared_memory
@@ -26,6 +27,8 @@ def serve(
     connection: Connection, payload: bytes, num_envs: int, max_episode_steps: int | None
 ) -> None:
     """Makes the environments, says what they are, and answers until the pipe closes."""
+    # Ctrl-C reaches the whole process group; the parent decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     rows: WorkerRows | None = None
     try:
         factory = cloudpickle.loads(payload)
@@ -37,7 +40,7 @@ def serve(
     try:
         while rows.answer():
             pass
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, BrokenPipeError):
         # The parent is gone, or going: there is nobody left to tell.
         return
 
