@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
-from trellis.optimization.fisher import Curvature, choose_rows, fisher_operator
+from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.local import TrustRegion, local_step
-from trellis.optimization.methods import StepConfig
+from trellis.optimization.methods import Curvature, StepConfig
 from trellis.policies.distributions import DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

@@ -91,7 +91,7 @@ def _overview() -> str:
         "",
     ]
     for name, function in COMMANDS.items():
-        lines.append(f"  {name:<8}{(function.__doc__ or '').splitlines()[0]}")
+        lines.append(f"  {name:<11}{(function.__doc__ or '').splitlines()[0]}")
     lines += [
         "",
         "  trellis COMMAND --help   all options of a command",

@@ -231,12 +231,37 @@ def doctor() -> int:
     return checks.report()
 
 
+def reproduce(
+    what: Annotated[Literal["theory"], tyro.conf.Positional],
+    *,
+    out: Path | None = None,
+    seeds: int = 10,
+) -> int:
+    """Reproduces a figure or table of the paper: its data, its drawing, the command that made it.
+
+    Args:
+        what: theory: Algorithm 1, conservative policy iteration and trust regions on finite MDPs.
+        out: Folder for the results; results/WHAT by default.
+        seeds: How many random problems or runs of each kind.
+    """
+    if seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, got {seeds}")
+    from trellis.experiments import theory
+
+    folder = out or Path("results") / what
+    say(f"Reproducing {what} with {seeds} seeds, in {folder}")
+    theory.run(folder, seeds)
+    print(folder)
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume,
     "eval": evaluate,
     "record": record,
     "plot": plot,
+    "reproduce": reproduce,
     "envs": environments,
     "doctor": doctor,
 }

@@ -7,7 +7,8 @@ import pytest
 
 from tests.problems import POLICIES, random_batch, random_theta
 from trellis.estimation.objective import cut
-from trellis.optimization.fisher import Curvature, choose_rows, fisher_operator
+from trellis.optimization.fisher import choose_rows, fisher_operator
+from trellis.optimization.methods import Curvature
 
 policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 budgets = pytest.mark.parametrize("budget", [0, 1 << 28], ids=["afresh", "kept"])

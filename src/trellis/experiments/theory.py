@@ -96,7 +96,7 @@ def run(out: Path, seeds: int = 10, sweep: Sweep | None = None) -> dict[str, Any
         for method, step in methods(sweep).items()
     ]
     results = {
-        "command": f"python -m trellis.experiments.theory --out {out} --seeds {seeds}",
+        "command": f"trellis reproduce theory --out {out} --seeds {seeds}",
         "commit": _commit(),
         "seeds": seeds,
         "sweep": asdict(sweep),

@@ -8,7 +8,6 @@ score of the action that was drawn, ∇_μ log π(a|s), which makes JᵀMJ the u
 ∇_θ log π (Sec. 6); nothing of the size of samples × parameters is ever stored.
 """
 
-import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.estimation.objective import Chunks, StateBatch, reduce_chunks
+from trellis.optimization.methods import Curvature
 from trellis.policies.policy import Policy
 
 Array = Any  # a NumPy or a JAX array
@@ -26,14 +26,6 @@ MIN_SAMPLES = 1000
 """A Fisher matrix of fewer samples is too noisy a metric, whatever the fraction."""
 RESIDUAL_BUDGET_BYTES = 1 << 28
 """Linearizations are kept for all products of a step while they need no more than this."""
-
-
-class Curvature(enum.Enum):
-    """Whose quadratic form measures the length of a step."""
-
-    ANALYTIC = "analytic Fisher matrix"
-    EMPIRICAL = "empirical Fisher matrix"
-    IDENTITY = "identity"
 
 
 def num_rows(states: int, fraction: float) -> int:

@@ -20,8 +20,8 @@ from trellis.estimation.objective import (
     sum_evaluation,
     sum_gradient,
 )
-from trellis.optimization.fisher import Curvature, choose_rows, fisher_operator, num_rows
-from trellis.optimization.methods import StepConfig
+from trellis.optimization.fisher import choose_rows, fisher_operator, num_rows
+from trellis.optimization.methods import Curvature, StepConfig
 from trellis.optimization.trust_region import Evaluation, StepInfo, take_step
 from trellis.policies.policy import Policy
 

@@ -13,10 +13,16 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trellis.optimization.fisher import Curvature
-
 DEFAULT_DAMPING = 0.1
 """Added to the diagonal of F in the solve, for directions of which the samples say nothing."""
+
+
+class Curvature(enum.Enum):
+    """Whose quadratic form measures the length of a step."""
+
+    ANALYTIC = "analytic Fisher matrix"
+    EMPIRICAL = "empirical Fisher matrix"
+    IDENTITY = "identity"
 
 
 class StepSize(enum.Enum):

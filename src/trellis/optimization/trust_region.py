@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from trellis.optimization.conjugate_gradient import Solution, WhileLoop, conjugate_gradient
-from trellis.optimization.fisher import Curvature
 from trellis.optimization.line_search import Search, backtrack, climb
-from trellis.optimization.methods import Acceptance, StepConfig, StepSize
+from trellis.optimization.methods import Acceptance, Curvature, StepConfig, StepSize
 
 Array = Any  # a NumPy or a JAX array
 
