@@ -14,33 +14,38 @@ from typing import Any
 import numpy as np
 
 from trellis import envs
-from trellis.envs.encoding import action_kind, observation_encoder
-from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
+from trellis.envs.encoding import observation_encoder
+from trellis.estimation import batches
 from trellis.estimation.normalization import Moments, Standardizer, no_moments
 from trellis.estimation.objective import StateBatch
 from trellis.estimation.returns import gae, path_returns, running_returns, successor_values
 from trellis.optimization.local import TrustRegion
 from trellis.optimization.trust_region import Status
-from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.policies.networks import MLP
+from trellis.parts import (
+    MakeEnv,
+    build_critic,
+    build_policy,
+    build_sampler,
+    env_from_catalog,
+    require_restorable,
+)
 from trellis.policies.policy import Policy
 from trellis.runs import state as run_state
 from trellis.runs.config import TrainConfig
 from trellis.runs.state import Evaluation, TrainState
 from trellis.sampling.samples import Samples
-from trellis.sampling.single_path import SinglePath
+from trellis.sampling.vine import Vine
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
 
 logger = logging.getLogger(__name__)
 
-MakeEnv = Callable[[int], envs.BatchEnv]
 EVALUATION_LIMIT = 100_000
 """Steps after which an evaluation gives up on an episode that does not end."""
 
 
 class Trainer:
-    """TRPO by single path, for one configuration.
+    """TRPO by single path or vine, for one configuration.
 
     `make_env(num_envs)` replaces the lookup of `config.env`, for environments that have no id.
     """
@@ -49,22 +54,19 @@ class Trainer:
         self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
     ):
         self.config = config
-        self._make_env = make_env or _from_catalog(config)
-        self.env = self._make_env(config.sampling.num_envs)
+        self._make_env = make_env or env_from_catalog(config)
+        self.env = self._make_env(config.sampling.paths)
+        if config.sampling.is_vine:
+            require_restorable(self.env)
         features, self.encode = observation_encoder(self.env.observation_space)
         self.policy = policy or build_policy(config, features, self.env)
         self._features = features
-        self._critic = _build_critic(config, features)
-        self._sampler = SinglePath(
-            self.env,
-            self.policy,
-            self.encode,
-            steps=config.sampling.steps_per_env,
-            whole_paths=config.sampling.whole_paths,
-            seed=config.seed,
+        self._critic = build_critic(config, features)
+        self._sampler, estimator = build_sampler(
+            config, self.env, self._make_env, self.policy, self.encode
         )
         self._trust_region = TrustRegion(
-            self.policy, config.step, expected_states=config.sampling.batch_size
+            self.policy, config.step, estimator, expected_states=config.sampling.batch_size
         )
         self._eval_env: envs.BatchEnv | None = None
 
@@ -89,11 +91,10 @@ class Trainer:
         )
         clock.append(time.perf_counter())
 
-        state, advantage, critic_metrics = self._estimate(state, samples)
+        state, batch, critic_metrics = self._estimate(state, samples)
         clock.append(time.perf_counter())
 
         rows = stream(self.config.seed, Purpose.FISHER_ROWS, iteration=state.iteration)
-        batch = self._flatten(samples, advantage)
         theta, info = self._trust_region.step(state.theta, batch, rows)
         theta = np.asarray(theta)
         clock.append(time.perf_counter())
@@ -104,13 +105,14 @@ class Trainer:
             path=path,
             observation_moments=self._observe(state.observation_moments, samples),
             iteration=state.iteration + 1,
-            steps=state.steps + samples.reward.size,
+            steps=state.steps + samples.steps,
         )
         sampling, estimation, update = np.diff(clock).tolist()
         metrics = {
             "iteration": state.iteration,
             "steps": state.steps,
             **_episode_metrics(samples),
+            **_branch_metrics(samples),
             "kl": float(info.mean_kl),
             "max_kl": float(info.max_kl),
             "surrogate_gain": float(info.surrogate_after - info.surrogate_before),
@@ -124,25 +126,47 @@ class Trainer:
             "seconds_sampling": sampling,
             "seconds_estimation": estimation,
             "seconds_update": update,
-            "steps_per_second": samples.reward.size / (clock[-1] - clock[0]),
+            "steps_per_second": samples.steps / (clock[-1] - clock[0]),
         }
         return state, {key: value for key, value in metrics.items() if value is not None}
 
     def _estimate(
         self, state: TrainState, samples: Samples
-    ) -> tuple[TrainState, np.ndarray, dict[str, Any]]:
-        """Advantages of all samples, (T, N), and the critic fitted to what was seen."""
+    ) -> tuple[TrainState, StateBatch, dict[str, Any]]:
+        """The samples with what they are worth, and the critic fitted to what was seen."""
         settings = self.config.estimation
-        state, reward = self._scale_rewards(state, samples)
-        if self._critic is None:
-            nothing = np.zeros_like(samples.reward)
-            q = path_returns(reward, samples, nothing, settings.gamma)
-            return state, q, {}
+        state, scale = self._scale_rewards(state, samples)
+        reward, value_of = samples.reward / scale, self._value_function(state)
+        weight = batches.state_weights(samples, settings.gamma if settings.discount_states else 1.0)
+        advantage, metrics = None, {}
+        if value_of is not None:
+            state, advantage, metrics = self._criticize(state, samples, reward, value_of)
+        if samples.branches is not None:
+            q = batches.rollout_values(samples.branches, scale, value_of)
+            q = batches.rescale_by_state(q, settings.advantages)
+            return state, batches.vine_batch(samples, q, weight), metrics
+        if advantage is None:
+            advantage = path_returns(reward, samples, np.zeros_like(reward), settings.gamma)
+        advantage = batches.rescale(advantage, settings.advantages)
+        return state, batches.path_batch(samples, advantage, weight), metrics
 
-        def value_of(observation: np.ndarray, age: np.ndarray) -> np.ndarray:
-            assert self._critic is not None
-            return self._critic.predict(state.critic, observation, age)
+    def _value_function(self, state: TrainState) -> batches.ValueFunction | None:
+        """V by the critic as it is in this state; None without one."""
+        critic = self._critic
+        if critic is None:
+            return None
+        return lambda observation, age: critic.predict(state.critic, observation, age)
 
+    def _criticize(
+        self,
+        state: TrainState,
+        samples: Samples,
+        reward: np.ndarray,
+        value_of: batches.ValueFunction,
+    ) -> tuple[TrainState, np.ndarray, dict[str, Any]]:
+        """Advantages along the paths, (T, N), by the critic as it was; then its fit."""
+        assert self._critic is not None
+        settings = self.config.estimation
         final_age = samples.age[tuple(samples.final_at.T)] + 1
         last_age = np.where(samples.ended[-1], 0, samples.age[-1] + 1)
         value = value_of(samples.observation, samples.age)
@@ -166,39 +190,20 @@ class Trainer:
         metrics = {"critic_loss": loss, "explained_variance": explained}
         return dataclasses.replace(state, critic=critic), advantage, metrics
 
-    def _scale_rewards(self, state: TrainState, samples: Samples) -> tuple[TrainState, np.ndarray]:
-        """Rewards over the running standard deviation of the discounted return."""
+    def _scale_rewards(self, state: TrainState, samples: Samples) -> tuple[TrainState, float]:
+        """The running standard deviation of the discounted return, by which rewards are divided."""
         if not self.config.estimation.normalize_rewards:
-            return state, samples.reward
+            return state, 1.0
         gamma = self.config.estimation.gamma
         running = running_returns(samples.reward, samples.ended, state.discounted_return, gamma)
         moments = state.return_moments.update(running)
+        over = samples.ended[-1] | self.config.sampling.starts_anew
         state = dataclasses.replace(
             state,
             return_moments=moments,
-            discounted_return=np.where(samples.ended[-1], 0.0, running[-1]).astype(np.float64),
+            discounted_return=np.where(over, 0.0, running[-1]).astype(np.float64),
         )
-        return state, samples.reward / np.sqrt(moments.variance + 1e-8)
-
-    def _flatten(self, samples: Samples, advantage: np.ndarray) -> StateBatch:
-        """Samples and their worth as the objective takes them."""
-        settings = self.config.estimation
-        n = advantage.size
-        if settings.advantages != "raw":
-            advantage = advantage - advantage.mean()
-        if settings.advantages == "standardize":
-            advantage = advantage / (advantage.std() + 1e-8)
-        weight = samples.weight.reshape(n)
-        if settings.discount_states:
-            weight = weight * (settings.gamma ** samples.age.reshape(n)).astype(np.float32)
-        return StateBatch(
-            observation=samples.observation.reshape(n, -1),
-            action=samples.action.reshape(n, 1, -1),
-            log_q=samples.log_q.reshape(n, 1),
-            value=advantage.reshape(n, 1).astype(np.float32),
-            surrogate_weight=weight,
-            kl_weight=weight,
-        )
+        return state, float(np.sqrt(moments.variance + 1e-8))
 
     def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
         """What the policy's observations go through before it sees them."""
@@ -268,7 +273,7 @@ class Trainer:
         if rows:
             self.env.restore(np.arange(self.env.num_envs), rows)
         elif state.path is not None:
-            if not self.config.sampling.whole_paths:
+            if not self.config.sampling.starts_anew:
                 logger.warning(
                     "%s cannot be saved, so its episodes start anew: training goes on, but not bit"
                     " for bit as it would have",
@@ -287,51 +292,15 @@ class Trainer:
     @property
     def _keeps_environments(self) -> bool:
         restorable = self.env.restorability is envs.Restorability.SERIALIZABLE
-        return restorable and not self.config.sampling.whole_paths
+        return restorable and not self.config.sampling.starts_anew
 
     def close(self) -> None:
         """Lets go of the environments."""
         self.env.close()
+        if isinstance(self._sampler, Vine):
+            self._sampler.close()
         if self._eval_env is not None:
             self._eval_env.close()
-
-
-def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Policy:
-    """The policy that the configuration describes, for the spaces of an environment."""
-    kind = action_kind(env.action_space)
-    distribution = DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
-    network = MLP(
-        features,
-        config.policy.hidden,
-        distribution.num_outputs,
-        hidden_biases=config.policy.hidden_biases,
-        output_scale=config.policy.output_scale,
-    )
-    return Policy(network, distribution, config.policy.initial_log_std)
-
-
-def _build_critic(config: TrainConfig, features: int) -> Critic | None:
-    settings = config.estimation
-    match settings.critic:
-        case "none":
-            return None
-        case "linear":
-            return LinearCritic(features)
-        case "mlp":
-            return MLPCritic(
-                features,
-                settings.critic_hidden,
-                settings.critic_learning_rate,
-                settings.critic_epochs,
-                settings.critic_minibatch,
-            )
-
-
-def _from_catalog(config: TrainConfig) -> MakeEnv:
-    def make(num_envs: int) -> envs.BatchEnv:
-        return envs.make(config.env, num_envs, nthread=config.threads, **config.env_options)
-
-    return make
 
 
 def _episode_metrics(samples: Samples) -> dict[str, Any]:
@@ -343,6 +312,13 @@ def _episode_metrics(samples: Samples) -> dict[str, Any]:
         "episode_return_std": float(np.std(samples.episode_return)),
         "episode_length_mean": float(np.mean(samples.episode_length)),
     }
+
+
+def _branch_metrics(samples: Samples) -> dict[str, Any]:
+    if samples.branches is None:
+        return {}
+    lengths = samples.branches.length
+    return {"rollouts": lengths.size, "rollout_length_mean": float(np.mean(lengths))}
 
 
 def _unchanged(x: np.ndarray) -> np.ndarray:

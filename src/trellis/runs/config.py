@@ -35,24 +35,92 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class VineConfig:
+    """Trunks and branches of the vine sampler (Sec. 5.2)."""
+
+    trunks: int = 16
+    """Trajectories that advance together; a new one starts from ρ₀ where one ends."""
+    trunk_length: int = 1000
+    """Time steps of each row of trunks in an iteration."""
+    states: int = 125
+    """N, the size of the rollout set: states of the trunks that branch."""
+    actions: int = 4
+    """K, actions tried in each of them; where every action is tried, as many as there are."""
+    rollout_length: int = 100
+    """Time steps after which a rollout is cut, its first action included."""
+    proposal: Literal["auto", "policy", "uniform", "every"] = "auto"
+    """q, where the actions come from: the policy, the uniform distribution, or every action once;
+    auto is the policy for continuous actions, every action where they are no more than K, else
+    uniform."""
+    common_random_numbers: bool = True
+    """The rollouts of one state share their noise, that of actions and of the environment."""
+    bootstrap: bool = False
+    """Let the critic say what follows where a rollout is cut; the paper counts it as zero."""
+
+    def __post_init__(self):
+        for name in ("trunks", "trunk_length", "states", "actions", "rollout_length"):
+            _require(getattr(self, name) >= 1, self, name, "at least 1")
+        visited = self.trunks * self.trunk_length
+        _require(
+            self.states <= visited,
+            self,
+            "states",
+            f"at most the {visited:,} that {self.trunks} trunks of {self.trunk_length:,} visit",
+        )
+        kinds = ("auto", "policy", "uniform", "every")
+        _require(self.proposal in kinds, self, "proposal", "auto, policy, uniform or every")
+
+
+@dataclass(frozen=True)
 class SamplingConfig:
-    """How states and actions are collected (Sec. 5.1)."""
+    """How states and actions are collected (Sec. 5)."""
 
     num_envs: int = 32
-    """Environments that advance together."""
+    """Environments that advance together along single paths."""
     steps_per_env: int = 64
     """Time steps of each of them in an iteration."""
     whole_paths: bool = False
     """Start every iteration from ρ₀ (the paper), instead of going on where the last one stopped."""
+    sampler: Literal["single-path", "vine"] = "single-path"
+    """Single path (Sec. 5.1), or vine (Sec. 5.2), which needs environments that can be put back."""
+    vine: VineConfig = field(default_factory=VineConfig)
 
     def __post_init__(self):
         _require(self.num_envs >= 1, self, "num_envs", "at least 1")
         _require(self.steps_per_env >= 1, self, "steps_per_env", "at least 1")
+        _require(self.sampler in ("single-path", "vine"), self, "sampler", "single-path or vine")
+
+    @property
+    def is_vine(self) -> bool:
+        """Whether branches grow from the paths."""
+        return self.sampler == "vine"
+
+    @property
+    def paths(self) -> int:
+        """Environments that advance along the paths, or trunks."""
+        return self.vine.trunks if self.is_vine else self.num_envs
+
+    @property
+    def path_length(self) -> int:
+        """Time steps of each of them in an iteration."""
+        return self.vine.trunk_length if self.is_vine else self.steps_per_env
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether an iteration begins with new episodes."""
+        return self.is_vine or self.whole_paths
 
     @property
     def batch_size(self) -> int:
-        """Simulator steps in an iteration."""
-        return self.num_envs * self.steps_per_env
+        """States in an iteration."""
+        return self.paths * self.path_length
+
+    @property
+    def most_steps(self) -> int:
+        """Simulator steps in an iteration; with vine fewer, where rollouts end early."""
+        vine = self.vine
+        branches = vine.states * vine.actions * vine.rollout_length if self.is_vine else 0
+        return self.batch_size + branches
 
 
 @dataclass(frozen=True)
@@ -136,11 +204,14 @@ class TrainConfig:
         _require(self.checkpoint_every >= 1, self, "checkpoint_every", "at least 1")
         _require(self.keep_checkpoints >= 1, self, "keep_checkpoints", "at least 1")
         _require(self.threads >= 0, self, "threads", ">= 0")
+        bootstrap = self.sampling.is_vine and self.sampling.vine.bootstrap
+        if bootstrap and self.estimation.critic == "none":
+            raise ValueError("vine.bootstrap needs a critic: set critic to linear or mlp")
 
     @property
     def iterations(self) -> int:
-        """How many iterations `total_steps` makes."""
-        return -(-self.total_steps // self.sampling.batch_size)
+        """How many iterations `total_steps` makes, at least."""
+        return -(-self.total_steps // self.sampling.most_steps)
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:

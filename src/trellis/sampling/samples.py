@@ -12,8 +12,30 @@ import numpy as np
 Observation = Any  # an array, or a pytree of arrays
 
 
+class Branches(NamedTuple):
+    """What grew from N states of the trunks, K rollouts each (vine, Sec. 5.2)."""
+
+    place: np.ndarray
+    """(time, environment) of the states of the rollout set, (N, 2)."""
+    action: np.ndarray
+    """The first of each rollout, not clipped, (N, K, ...)."""
+    log_q: np.ndarray
+    """log q(a|s) under the distribution that they were drawn from, (N, K)."""
+    reward_sum: np.ndarray
+    """Σ γᵗ r_t along the rollout, (N, K)."""
+    remaining: np.ndarray
+    """γ to the number of steps, what is left of the value of what follows; 0 where the rollout
+    terminated, (N, K)."""
+    final_observation: Observation
+    """Where the rollout stopped, as the policy would have seen it, (N, K, ...)."""
+    final_age: np.ndarray
+    """t within the episode there, (N, K)."""
+    length: np.ndarray
+    """Simulator steps of the rollout, (N, K)."""
+
+
 class Samples(NamedTuple):
-    """T steps of N environments."""
+    """T steps of N environments; with vine, of the trunks."""
 
     observation: Observation
     """As the policy saw it, (T, N, ...)."""
@@ -43,6 +65,14 @@ class Samples(NamedTuple):
     """Of the episodes that ended, undiscounted, (M,)."""
     episode_length: np.ndarray
     """(M,)."""
+    branches: Branches | None = None
+    """With vine, what grew from the trunks."""
+
+    @property
+    def steps(self) -> int:
+        """Simulator steps that it took to collect them, rollouts included."""
+        rollouts = 0 if self.branches is None else int(self.branches.length.sum())
+        return self.reward.size + rollouts
 
     @property
     def ended(self) -> np.ndarray:

@@ -1,0 +1,108 @@
+"""The parts of a training run, made from its configuration: environments, policy, critic, sampler.
+
+What can be refused is refused here, before anything runs.
+"""
+
+from collections.abc import Callable
+
+from trellis import envs
+from trellis.envs.encoding import Encoder, action_kind
+from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
+from trellis.estimation.objective import Estimator
+from trellis.policies.distributions import Categoricals, DiagGaussian
+from trellis.policies.networks import MLP
+from trellis.policies.policy import Policy
+from trellis.runs.config import TrainConfig
+from trellis.sampling.proposals import Proposal
+from trellis.sampling.single_path import SinglePath
+from trellis.sampling.vine import Vine
+
+MakeEnv = Callable[[int], envs.BatchEnv]
+
+
+def env_from_catalog(config: TrainConfig) -> MakeEnv:
+    """Batches of the environment that the configuration names, of any size."""
+
+    def make(num_envs: int) -> envs.BatchEnv:
+        return envs.make(config.env, num_envs, nthread=config.threads, **config.env_options)
+
+    return make
+
+
+def require_restorable(env: envs.BatchEnv) -> None:
+    """Refuses vine where states cannot be put back, with the reason and the alternatives."""
+    try:
+        env.require_restorable()
+    except envs.NotRestorableError as error:
+        env.close()
+        raise envs.NotRestorableError(
+            f"vine starts rollouts from states that it has seen, but {error}"
+            " Or use --sampler single-path."
+        ) from None
+
+
+def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Policy:
+    """The policy that the configuration describes, for the spaces of an environment."""
+    kind = action_kind(env.action_space)
+    distribution = DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
+    network = MLP(
+        features,
+        config.policy.hidden,
+        distribution.num_outputs,
+        hidden_biases=config.policy.hidden_biases,
+        output_scale=config.policy.output_scale,
+    )
+    return Policy(network, distribution, config.policy.initial_log_std)
+
+
+def build_critic(config: TrainConfig, features: int) -> Critic | None:
+    """What estimates V, if anything needs it: vine does for a bootstrap alone."""
+    settings = config.estimation
+    if config.sampling.is_vine and not config.sampling.vine.bootstrap:
+        return None
+    match settings.critic:
+        case "none":
+            return None
+        case "linear":
+            return LinearCritic(features)
+        case "mlp":
+            return MLPCritic(
+                features,
+                settings.critic_hidden,
+                settings.critic_learning_rate,
+                settings.critic_epochs,
+                settings.critic_minibatch,
+            )
+
+
+def build_sampler(
+    config: TrainConfig, env: envs.BatchEnv, make_env: MakeEnv, policy: Policy, encode: Encoder
+) -> tuple[SinglePath | Vine, Estimator]:
+    """What collects samples, and the estimator that goes with it."""
+    sampling, vine = config.sampling, config.sampling.vine
+    if not sampling.is_vine:
+        sampler = SinglePath(
+            env,
+            policy,
+            encode,
+            steps=sampling.steps_per_env,
+            whole_paths=sampling.whole_paths,
+            seed=config.seed,
+        )
+        return sampler, Estimator.IMPORTANCE
+    sampler = Vine(
+        env,
+        make_env,
+        policy,
+        encode,
+        trunk_length=vine.trunk_length,
+        states=vine.states,
+        actions=vine.actions,
+        rollout_length=vine.rollout_length,
+        gamma=config.estimation.gamma,
+        proposal=vine.proposal,
+        common_random_numbers=vine.common_random_numbers,
+        seed=config.seed,
+    )
+    every = sampler.proposal is Proposal.EVERY
+    return sampler, Estimator.ENUMERATED if every else Estimator.SELF_NORMALIZED
