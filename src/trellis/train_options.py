@@ -24,7 +24,12 @@ from trellis import option_values
 from trellis.runs import presets
 from trellis.runs.config import SCHEMA_VERSION, TrainConfig, from_json
 
-SHORT = {"total_steps": "--steps", "method": "--method", "max_kl": "--max-kl"}
+SHORT = {
+    "total_steps": "--steps",
+    "method": "--method",
+    "max_kl": "--max-kl",
+    "sampler": "--sampler",
+}
 """Names without their group, for what is set most."""
 OUT: Any = Path | None
 PROGRAM = "trellis train"

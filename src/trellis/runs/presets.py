@@ -9,7 +9,13 @@ import difflib
 from dataclasses import dataclass, field
 
 from trellis.optimization.methods import StepConfig
-from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
+from trellis.runs.config import (
+    EstimationConfig,
+    PolicyConfig,
+    SamplingConfig,
+    TrainConfig,
+    VineConfig,
+)
 
 # Table 2 of the paper.
 PAPER_MAX_KL = 0.01
@@ -19,6 +25,17 @@ PAPER_PATH_LENGTH = 1000
 PAPER_STEPS_PER_ITERATION = {"swimmer": 50_000, "hopper": 1_000_000, "walker": 1_000_000}
 CARTPOLE_STEPS_PER_ITERATION = 10_000
 """Table 2 has no column for the cart-pole; this is ours."""
+
+PAPER_TRUNKS = 16
+PAPER_TRUNK_LENGTH = 1000
+PAPER_ACTIONS = 4
+"""Rollouts per state."""
+PAPER_ROLLOUT_LENGTH = {"swimmer": 50, "hopper": 100, "walker": 100}
+PAPER_Q_VALUES = {"swimmer": 500, "hopper": 2500, "walker": 2500}
+"""(state, action) pairs per batch: N = 125 or 625 states of 4 actions."""
+CARTPOLE_ROLLOUT_LENGTH = 100
+CARTPOLE_Q_VALUES = 500
+"""Ours, as above."""
 
 PAPER_DAMPING = 1e-3
 """The paper names none; enough to keep the solve from following noise."""
@@ -43,17 +60,73 @@ class Preset:
     step: StepConfig = field(default_factory=StepConfig)
 
 
-def _paper(task: str, steps: int, policy: PolicyConfig) -> Preset:
+def _paper(
+    task: str, steps: int, rollout_length: int, q_values: int, policy: PolicyConfig
+) -> tuple[Preset, Preset]:
+    """A task of the paper by single path, and by vine."""
     paths = steps // PAPER_PATH_LENGTH
-    return Preset(
-        about=f"the paper's {task}: {paths} paths of {PAPER_PATH_LENGTH} steps, no critic",
-        total_steps=PAPER_ITERATIONS * steps,
-        policy=policy,
-        sampling=SamplingConfig(paths, PAPER_PATH_LENGTH, whole_paths=True),
-        estimation=PAPER_ESTIMATION,
-        step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
+    single_path = SamplingConfig(
+        paths,
+        PAPER_PATH_LENGTH,
+        whole_paths=True,
+        vine=VineConfig(
+            trunks=PAPER_TRUNKS,
+            trunk_length=PAPER_TRUNK_LENGTH,
+            states=q_values // PAPER_ACTIONS,
+            actions=PAPER_ACTIONS,
+            rollout_length=rollout_length,
+        ),
     )
 
+    def preset(about: str, sampling: SamplingConfig) -> Preset:
+        return Preset(
+            about=about,
+            total_steps=PAPER_ITERATIONS * sampling.most_steps,
+            policy=policy,
+            sampling=sampling,
+            estimation=PAPER_ESTIMATION,
+            step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
+        )
+
+    return (
+        preset(
+            f"the paper's {task}: {paths} paths of {PAPER_PATH_LENGTH} steps, no critic",
+            single_path,
+        ),
+        preset(
+            f"the paper's {task} by vine: {q_values:,} rollouts of {rollout_length} steps from"
+            f" {PAPER_TRUNKS} trunks, no critic",
+            dataclasses.replace(single_path, sampler="vine"),
+        ),
+    )
+
+
+PAPER = {
+    "swimmer": _paper(
+        "swimmer",
+        PAPER_STEPS_PER_ITERATION["swimmer"],
+        PAPER_ROLLOUT_LENGTH["swimmer"],
+        PAPER_Q_VALUES["swimmer"],
+        PolicyConfig(hidden=(30,), hidden_biases=False),
+    ),
+    **{
+        task: _paper(
+            task,
+            PAPER_STEPS_PER_ITERATION[task],
+            PAPER_ROLLOUT_LENGTH[task],
+            PAPER_Q_VALUES[task],
+            PolicyConfig(hidden=(50, 50)),
+        )
+        for task in ("hopper", "walker")
+    },
+    "cartpole": _paper(
+        "cart-pole",
+        CARTPOLE_STEPS_PER_ITERATION,
+        CARTPOLE_ROLLOUT_LENGTH,
+        CARTPOLE_Q_VALUES,
+        PolicyConfig(hidden=()),
+    ),
+}
 
 PRESETS: dict[str, Preset] = {
     "modern/default": Preset("critic, GAE and normalization, for anything without a preset"),
@@ -70,18 +143,8 @@ PRESETS: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
         step=StepConfig(max_kl=0.02),
     ),
-    "paper/swimmer": _paper(
-        "swimmer",
-        PAPER_STEPS_PER_ITERATION["swimmer"],
-        PolicyConfig(hidden=(30,), hidden_biases=False),
-    ),
-    "paper/hopper": _paper(
-        "hopper", PAPER_STEPS_PER_ITERATION["hopper"], PolicyConfig(hidden=(50, 50))
-    ),
-    "paper/walker": _paper(
-        "walker", PAPER_STEPS_PER_ITERATION["walker"], PolicyConfig(hidden=(50, 50))
-    ),
-    "paper/cartpole": _paper("cart-pole", CARTPOLE_STEPS_PER_ITERATION, PolicyConfig(hidden=())),
+    **{f"paper/{task}": single_path for task, (single_path, _) in PAPER.items()},
+    **{f"paper/{task}-vine": vine for task, (_, vine) in PAPER.items()},
 }
 
 BY_ENVIRONMENT = {
