@@ -14,7 +14,6 @@ which is drawn from the JSON alone.
 import argparse
 import csv
 import json
-import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from trellis.experiments.provenance import commit
 from trellis.experiments.theory_figure import draw
 from trellis.theory import bounds, examples
 from trellis.theory.conservative import conservative_mixture, conservative_policy_iteration, mix
@@ -97,7 +97,7 @@ def run(out: Path, seeds: int = 10, sweep: Sweep | None = None) -> dict[str, Any
     ]
     results = {
         "command": f"trellis reproduce theory --out {out} --seeds {seeds}",
-        "commit": _commit(),
+        "commit": commit(),
         "seeds": seeds,
         "sweep": asdict(sweep),
         "learning": learning,
@@ -266,21 +266,6 @@ def _median(values: Iterable[float]) -> float | None:
 
 def _share(flags: Iterable[bool]) -> float | None:
     return _median([float(np.mean(found))] if (found := list(flags)) else [])
-
-
-def _commit() -> str:
-    """The commit that made the results, or "unknown" outside of a checkout."""
-    try:
-        shown = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return shown.stdout.strip()
 
 
 def main() -> None:
