@@ -236,7 +236,9 @@ class TestProposals:
             assert np.abs(z).max() < 4
 
 
-def test_every_simulator_step_is_counted_once():
+@pytest.mark.parametrize("most_rows", [1024, 24])
+def test_every_simulator_step_is_counted_once(most_rows, monkeypatch):
+    monkeypatch.setattr(rollouts, "MOST_ROWS", most_rows)  # 24: the last chunk is filled up
     stepped = []
 
     class Counting:
