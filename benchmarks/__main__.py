@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-GROUPS = ("step", "environments", "training")
+GROUPS = ("step", "environments", "vine", "training")
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,130 @@
+"""How much of the simulator's speed is left once a vine grows in it.
+
+The rival does the same physics and nothing else: a vine iteration is recorded (which rows were put
+where, which were stepped with which controls), and the bare `Batch` repeats it, trunks and branches
+in batches of the same sizes. Both take turns, and the median of the rounds counts.
+
+    python -m benchmarks.vine
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.environments import mujoco_batch, ratio, take_turns
+from benchmarks.figure import Figure
+from trellis import envs
+from trellis.envs.encoding import observation_encoder
+from trellis.parts import build_policy
+from trellis.runs import presets
+from trellis.sampling.vine import Vine
+
+ENV = "trellis/PaperHopper-v0"
+
+
+class Recorded:
+    """A batch whose physics is written down: a list of (ids, states) and (ids, controls)."""
+
+    def __init__(self, env: Any):
+        self._env = env
+        self.script: list[tuple[str, Any, np.ndarray]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def _put(self, ids: np.ndarray, observation: Any) -> Any:
+        self.script.append(("put", ids, self._env.snapshot(ids)["state"]))
+        return observation
+
+    def reset(self, ids: np.ndarray, seeds: np.ndarray) -> Any:
+        return self._put(ids, self._env.reset(ids, seeds))
+
+    def restore(self, ids: np.ndarray, rows: Any) -> Any:
+        return self._put(ids, self._env.restore(ids, rows))
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> Any:
+        ids = None if active is None or active.all() else np.flatnonzero(active)
+        controls = self._env.map_actions(actions)
+        self.script.append(("step", ids, controls if ids is None else controls[ids]))
+        return self._env.step(actions, active)
+
+    def bare_loop(self) -> Callable[[], None]:
+        """The recorded physics once more, on a batch without anything around it."""
+        batch = mujoco_batch(self._env)
+        state, ctrl, nstep = batch.state, batch.bind("ctrl"), self._env.options.frame_skip
+        end = self._env.snapshot(np.arange(self._env.num_envs))["state"]
+
+        def loop() -> None:
+            for what, ids, rows in self.script:
+                if what == "put":
+                    state[ids] = rows
+                    continue
+                if ids is None:
+                    ctrl[:] = rows
+                else:
+                    ctrl[ids] = rows
+                batch.step(ids, nstep=nstep)
+
+        loop()
+        if not np.array_equal(state, end):
+            raise RuntimeError("the bare loop did not do the same physics")
+        return loop
+
+
+def collect(theta: np.ndarray | None = None, *, record: bool = False) -> tuple[Any, list[Any]]:
+    """A function that grows one vine iteration at the paper's numbers, and its batches."""
+    config = presets.resolve(ENV, "paper/hopper-vine")
+    vine, made = config.sampling.vine, []
+
+    def make(num_envs: int) -> Any:
+        env = envs.make(ENV, num_envs)
+        made.append(Recorded(env) if record else env)
+        return made[-1]
+
+    env = make(vine.trunks)
+    features, encode = observation_encoder(env.observation_space)
+    policy = build_policy(config, features, env)
+    sampler = Vine(
+        env,
+        make,
+        policy,
+        encode,
+        trunk_length=vine.trunk_length,
+        states=vine.states,
+        actions=vine.actions,
+        rollout_length=vine.rollout_length,
+        gamma=config.estimation.gamma,
+    )
+    theta = policy.init(np.random.default_rng(0)) if theta is None else theta
+    return lambda: sampler.collect(theta, lambda x: x, None, 0)[0], made
+
+
+def hopper_over_bare_batch() -> list[Figure]:
+    recorded, made = collect(record=True)
+    steps = recorded().steps
+    loops = [env.bare_loop() for env in made]
+    ours, _ = collect()
+    if ours().steps != steps:
+        raise RuntimeError("two runs of one vine iteration differ")
+    bare_seconds, our_seconds = take_turns(lambda: [loop() for loop in loops], ours, rounds=5)
+    speed = steps / sorted(our_seconds)[len(our_seconds) // 2]
+    return [
+        Figure(
+            "paper hopper by vine, over the bare Batch loop",
+            ratio(bare_seconds, our_seconds),
+            0.7,
+            True,
+        ),
+        Figure("paper hopper by vine, simulator steps a millisecond", speed / 1000, None, True),
+    ]
+
+
+def run() -> list[Figure]:
+    """All figures of this side."""
+    return hopper_over_bare_batch()
+
+
+if __name__ == "__main__":
+    for figure in run():
+        print(figure)
