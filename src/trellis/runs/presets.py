@@ -130,7 +130,14 @@ PAPER = {
 
 PRESETS: dict[str, Preset] = {
     "modern/default": Preset("critic, GAE and normalization, for anything without a preset"),
-    "modern/mujoco": Preset("critic, GAE and normalization, for MuJoCo's locomotion tasks"),
+    "modern/mujoco": Preset(
+        "critic, GAE and normalization, for MuJoCo's tasks", step=StepConfig(fisher_fraction=1.0)
+    ),
+    "modern/legged": Preset(
+        "a longer horizon, for what has legs and may fall",
+        estimation=EstimationConfig(gamma=0.995, gae_lambda=0.97),
+        step=StepConfig(fisher_fraction=1.0),
+    ),
     "modern/swimmer": Preset(
         "a long horizon: the swimmer's reward comes late",
         sampling=SamplingConfig(num_envs=16, steps_per_env=1000),
@@ -151,17 +158,15 @@ BY_ENVIRONMENT = {
     "Swimmer-v5": "modern/swimmer",
     **dict.fromkeys(
         (
-            "Ant-v5",
             "HalfCheetah-v5",
-            "Hopper-v5",
-            "Humanoid-v5",
             "InvertedDoublePendulum-v5",
             "InvertedPendulum-v5",
+            "Pusher-v5",
             "Reacher-v5",
-            "Walker2d-v5",
         ),
         "modern/mujoco",
     ),
+    **dict.fromkeys(("Ant-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5"), "modern/legged"),
     **dict.fromkeys(("CartPole-v0", "CartPole-v1", "Acrobot-v1"), "modern/classic"),
     "trellis/PaperSwimmer-v0": "paper/swimmer",
     "trellis/PaperHopper-v0": "paper/hopper",
