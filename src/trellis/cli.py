@@ -15,7 +15,8 @@ import tyro
 
 import trellis
 from trellis import option_values
-from trellis.commands import COMMANDS, UsageError, say, train
+from trellis.commands import COMMANDS, train
+from trellis.messages import UsageError, say
 
 INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal."""

@@ -4,17 +4,18 @@ Options are their parameters, read by tyro. What is heavy (JAX, MuJoCo, matplotl
 command that needs it. Results go to standard output, words about the work to standard error.
 """
 
-import contextlib
 import dataclasses
 import json
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+
+from trellis.experiments.reproduce import reproduce
+from trellis.messages import asking, running, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,13 +30,9 @@ Best = Annotated[Flag[bool], tyro.conf.arg(help="The policy that did best in eva
 Last = Annotated[Flag[bool], tyro.conf.arg(help="The policy of the last checkpoint (default).")]
 
 
-class UsageError(Exception):
-    """What was asked for cannot be; the message says what can."""
-
-
 def train(args: Sequence[str]) -> int:
     """Trains a policy: `trellis train ENV`, with every setting as an option."""
-    with _asking():
+    with asking():
         from trellis import train_options
         from trellis.runs.folder import require_empty, resume_command
         from trellis.runs.run import RunInterrupted
@@ -51,7 +48,7 @@ def train(args: Sequence[str]) -> int:
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
             f" {config.seed}, {config.total_steps:,} steps, in {out}"
         )
-        with _running():
+        with running():
             state = run_training(trainer, out)
     except RunInterrupted:
         raise
@@ -71,14 +68,14 @@ def resume(run: Run, *, steps: int | None = None) -> int:
     Args:
         steps: Extends the run to so many simulator steps in all.
     """
-    with _asking():
+    with asking():
         from trellis.runs.run import resume as resume_training
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         config = _config(run)
         say(f"Going on with {config.env}, seed {config.seed}, in {run}")
-    with _running():
+    with running():
         state = resume_training(run, steps=steps)
     return _summary(run, state)
 
@@ -97,7 +94,7 @@ def evaluate(
         episodes: How many, from seeds that depend on the run's own alone.
         json_: Prints one JSON object and nothing else.
     """
-    with _asking():
+    with asking():
         if episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {episodes}")
         trainer, state = _open(run, best, last)
@@ -151,7 +148,7 @@ def record(
     from trellis import video
 
     video.prepare_gl()
-    with _asking():
+    with asking():
         from trellis import envs
 
         path = out or run / "video.mp4"
@@ -197,7 +194,7 @@ def plot(
         x: What the return is drawn against.
         evaluations: Draws the evaluations without noise instead of the training episodes.
     """
-    with _asking():
+    with asking():
         from trellis import plots
 
         y = "eval_return_mean" if evaluations else "episode_return_mean"
@@ -229,37 +226,6 @@ def doctor() -> int:
     from trellis import doctor as checks
 
     return checks.report()
-
-
-def reproduce(
-    what: Annotated[Literal["theory", "training"], tyro.conf.Positional],
-    *,
-    out: Path | None = None,
-    seeds: int | None = None,
-) -> int:
-    """Reproduces a figure or table of the paper: its data, its drawing, the command that made it.
-
-    Args:
-        what: theory: Algorithm 1, conservative policy iteration and trust regions on finite MDPs.
-            training: final returns and curves of the modern presets; runs that are finished are
-            not run again, interrupted ones resume.
-        out: Folder for the results; results/WHAT by default.
-        seeds: How many random problems (theory, 10) or runs of each task (training, 5).
-    """
-    if seeds is not None and seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, got {seeds}")
-    folder = out or Path("results") / what
-    say(f"Reproducing {what} in {folder}")
-    if what == "theory":
-        from trellis.experiments import theory
-
-        theory.run(folder, seeds or 10)
-    else:
-        from trellis.experiments import training
-
-        training.run(folder, seeds or 5, say)
-    print(folder)
-    return 0
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -333,30 +299,3 @@ def _summary(folder: Path, state: "TrainState") -> int:
     for command in ("eval", "record", "plot"):
         print(f"  {shlex.join(['trellis', command, str(folder)])}")
     return 0
-
-
-@contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    """Until work begins, whatever does not fit is about what was asked for."""
-    try:
-        yield
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        raise UsageError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _running() -> Iterator[None]:
-    """A run that never began is about what was asked for, too; what stops it later has a note."""
-    from trellis.runs.folder import RunFolderError
-
-    try:
-        yield
-    except (RunFolderError, ValueError, TypeError, ImportError) as error:
-        if getattr(error, "__notes__", None):
-            raise
-        raise UsageError(str(error)) from error
-
-
-def say(text: str) -> None:
-    """To the person, beside the results."""
-    print(text, file=sys.stderr, flush=True)
