@@ -47,6 +47,7 @@ def _bars(axis: Any, labels: list[str], series: dict[str, list[float]]) -> None:
         bars = axis.bar(places, values, width, label=name, color=COLORS[name])
         axis.bar_label(bars, labels=[f"{value:.2g}" for value in values], fontsize=7)
     axis.set_yscale("log")
+    axis.margins(y=0.25)
     axis.set_xticks(range(len(labels)), labels, fontsize=8)
     axis.legend(fontsize=8)
     axis.grid(alpha=0.3, axis="y")

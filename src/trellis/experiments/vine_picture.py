@@ -1,8 +1,8 @@
 """Figure 1 of the paper from real states: the trunks and branches of one vine iteration.
 
 The paper's hopper learns by vine for a while, so that its trunks are hops and not falls. Then a
-small iteration is drawn in the plane of its torso, from above each state's place on its trunk: the
-trunks, the states of the rollout set, and the rollouts that start there with common random numbers.
+small iteration is drawn by where its torso is: the trunks, the states of the rollout set on them,
+and the rollouts that start there with common random numbers.
 """
 
 import argparse
@@ -87,6 +87,7 @@ def draw(samples: Samples, rollouts: np.ndarray, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.lines import Line2D
 
     assert samples.branches is not None
     figure, axis = pyplot.subplots(figsize=(11, 4.5), layout="constrained")
@@ -103,10 +104,10 @@ def draw(samples: Samples, rollouts: np.ndarray, path: Path) -> None:
     start = rollouts[0, 0]
     axis.plot(start[:, X], start[:, Z], "o", color="black", markersize=5, zorder=4)
     handles = [
-        pyplot.Line2D([], [], color="0.35", linewidth=1.6, label="trunks"),
-        pyplot.Line2D([], [], color="black", marker="o", linestyle="", label="rollout set"),
+        Line2D([], [], color="0.35", linewidth=1.6, label="trunks"),
+        Line2D([], [], color="black", marker="o", linestyle="", label="rollout set"),
         *(
-            pyplot.Line2D([], [], color=color, label=f"rollout after action {k + 1}")
+            Line2D([], [], color=color, label=f"rollout after action {k + 1}")
             for k, color in enumerate(colors)
         ),
     ]
