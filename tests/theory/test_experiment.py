@@ -32,7 +32,7 @@ def results(tmp_path_factory):
 
 def test_writes_json_table_and_figure(results):
     out, found = results
-    assert found["command"].startswith("python -m trellis.experiments.theory --out")
+    assert found["command"].startswith("trellis reproduce theory --out")
     assert found["commit"]
     with (out / "theory.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
