@@ -1,0 +1,40 @@
+"""A sweep at the size of a test: it runs what is missing, once, and its files say what was found."""
+
+import csv
+import json
+
+import pytest
+
+from trellis.experiments import training
+from trellis.experiments.sweep import RunPlan, execute
+from trellis.experiments.training import Task
+
+
+def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "EPISODES", 2)
+    said: list[str] = []
+    task = Task("CartPole-v1", 2048, 500)
+    for _ in range(2):
+        found = training.run(
+            tmp_path / "out", 1, said.append, runs=tmp_path / "runs", tasks=[task], parallel=1
+        )
+    assert said[0] == "0 of 1 runs are finished"
+    assert "1 of 1 runs are finished" in said
+    assert len([line for line in said if "seed 10" in line]) == 1
+
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["tasks"] == found
+    assert record["command"].startswith("trellis reproduce training --seeds 1")
+    (row,) = found[0]["runs"]
+    assert row["seed"] == 10
+    assert row["steps"] == 2048
+    assert found[0]["mean_return"] == row["mean_return"] > 5
+    with (tmp_path / "out" / "training.csv").open() as file:
+        assert [line["env"] for line in csv.DictReader(file)] == ["CartPole-v1"]
+    assert (tmp_path / "out" / "curves.png").stat().st_size > 1000
+
+
+def test_a_run_that_fails_is_told_after_the_others(tmp_path):
+    plan = RunPlan(tmp_path / "run", "NoSuchEnvironment-v0", 0)
+    with pytest.raises(RuntimeError, match="some runs failed"):
+        execute([plan], 1, lambda _: None)
