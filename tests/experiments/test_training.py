@@ -1,4 +1,4 @@
-"""A sweep at the size of a test: it runs what is missing, once, and its files say what was found."""
+"""A sweep at the size of a test: it runs what is missing, once, and writes what was found."""
 
 import csv
 import json
