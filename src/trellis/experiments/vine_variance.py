@@ -187,7 +187,7 @@ def measure_gradients(subject: Subject, sweep: Sweep) -> dict[str, dict[str, flo
         if isinstance(sampler, Vine):
             sampler.close()
         env.close()
-        found[name] = _noise_over_signal(np.stack(gradients), q_values, steps)
+        found[name] = noise_over_signal(np.stack(gradients), q_values, steps)
     return found
 
 
@@ -205,7 +205,8 @@ def _gradient(subject: Subject, estimator: Estimator, samples: Samples) -> np.nd
     return np.asarray(sums.gradient, np.float64) / float(sums.surrogate_weight)
 
 
-def _noise_over_signal(gradients: np.ndarray, q_values: int, steps: int) -> dict[str, float]:
+def noise_over_signal(gradients: np.ndarray, q_values: int, steps: int) -> dict[str, float]:
+    """tr Cov over the squared norm of the mean, and that times Q-values and steps a batch."""
     count = len(gradients)
     noise = float(np.var(gradients, axis=0, ddof=1).sum())
     mean = gradients.mean(axis=0)
