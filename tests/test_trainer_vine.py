@@ -36,7 +36,7 @@ SMALL = TrainConfig(
         vine=VineConfig(trunks=4, trunk_length=25, states=25, actions=4, rollout_length=12),
     ),
     estimation=NO_CRITIC,
-    step=StepConfig(max_kl=0.05),
+    step=StepConfig(max_kl=0.2),
 )
 
 
@@ -48,8 +48,8 @@ def with_vine(config=SMALL, **settings):
 
 def train_probe(probe, iterations=12, **settings):
     """The return of what was learned in large steps."""
-    config = dataclasses.replace(SMALL, env="probe", step=StepConfig(max_kl=0.2))
-    trainer = Trainer(with_vine(config, **settings), lambda n: envs.make(probe, n))
+    config = with_vine(dataclasses.replace(SMALL, env="probe"), **settings)
+    trainer = Trainer(config, lambda n: envs.make(probe, n))
     state, _ = run(trainer, trainer.start(), iterations)
     return trainer.evaluate(state, 20).mean_return
 
@@ -206,7 +206,13 @@ def test_presets_have_the_numbers_of_table_2(task, q_values, length):
 
 
 def test_the_python_door():
-    agent = TRPO("CartPole-v1", sampling=SMALL.sampling)
+    agent = TRPO(
+        "CartPole-v1",
+        policy=Trainer(SMALL).policy,
+        sampling=SMALL.sampling,
+        estimation=SMALL.estimation,
+        step=SMALL.step,
+    )
     agent.learn(500)
     assert agent.steps >= 500
     agent.close()
