@@ -152,7 +152,7 @@ def measure_differences(subject: Subject, sweep: Sweep) -> dict[str, float]:
         q = np.stack(drawn)
         one, other = np.triu_indices(actions, 1)
         spread[common] = float(np.var(q[:, one] - q[:, other], axis=0, ddof=1).mean())
-        rollouts.env.close()
+        rollouts.close()
     env.close()
     return {
         "q_difference_var_common": spread[True],

@@ -63,8 +63,9 @@ class Rollouts:
         common_random_numbers: bool = True,
     ):
         chunks = -(-states * actions // MOST_ROWS)
-        self.chunk_states = -(-states // chunks)
-        self.env = make_env(actions * self.chunk_states)
+        self._chunk_states = -(-states // chunks)
+        self._make_env = make_env
+        self._env: Branching | None = None  # made when first needed: to evaluate takes none
         self._policy, self._encode = policy, encode
         self._actions, self._length, self._gamma = actions, length, gamma
         self._streams = 1 if common_random_numbers else actions
@@ -79,20 +80,29 @@ class Rollouts:
     ) -> Outcomes:
         """One rollout from each of the N snapshot `rows` after each of its `first` actions,
         (K, N, ...), by π_θ from then on."""
+        if self._env is None:
+            self._env = self._make_env(self._actions * self._chunk_states)
         states = first.shape[1]
         parts = []
-        for start in range(0, states, self.chunk_states):
+        for start in range(0, states, self._chunk_states):
             # The last chunk is filled up with copies of its last state, which do not move.
-            index = np.arange(start, start + self.chunk_states)
+            index = np.arange(start, start + self._chunk_states)
             real = index < states
             index = np.minimum(index, states - 1)
             chunk = {name: values[index] for name, values in rows.items()}
-            part = self._run_chunk(theta, normalize, chunk, first[:, index], real, rng)
+            part = self._run_chunk(self._env, theta, normalize, chunk, first[:, index], real, rng)
             parts.append(Outcomes(*(values[:, real] for values in part)))
         return Outcomes(*(np.concatenate(column, axis=1) for column in zip(*parts, strict=True)))
 
+    def close(self) -> None:
+        """Lets go of the environments."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
     def _run_chunk(
         self,
+        env: Branching,
         theta: np.ndarray,
         normalize: Callable[[np.ndarray], np.ndarray],
         rows: Mapping[str, np.ndarray],
@@ -100,22 +110,22 @@ class Rollouts:
         real: np.ndarray,
         rng: np.random.Generator,
     ) -> Outcomes:
-        K, C = self._actions, self.chunk_states
+        K, C = self._actions, self._chunk_states
         distribution = self._policy.distribution
         seeds = rng.integers(2**31, size=(self._streams, C))
         noise = distribution.noise(rng, (self._length - 1, self._streams, C))
         weights, free = self._policy.unflatten(theta)
 
         ids, copies = np.arange(K * C), np.tile(np.arange(C), K)
-        self.env.restore(ids, {name: values[copies] for name, values in rows.items()})
-        self.env.reseed(ids, np.broadcast_to(seeds, (K, C)).ravel())
+        env.restore(ids, {name: values[copies] for name, values in rows.items()})
+        env.reseed(ids, np.broadcast_to(seeds, (K, C)).ravel())
         active = real[copies]
         action = first.reshape(K * C, *first.shape[2:])
         reward_sum, length = np.zeros(K * C), np.zeros(K * C, np.int64)
         terminated = np.zeros(K * C, bool)
         discount, t = 1.0, 0
         while True:
-            step = self.env.step(action, active)
+            step = env.step(action, active)
             reward_sum += discount * step.reward
             length += active
             terminated |= step.terminated

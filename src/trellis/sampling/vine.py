@@ -123,7 +123,7 @@ class Vine:
 
     def close(self) -> None:
         """Lets go of the environments in which branches grow; the trunks' belong to the caller."""
-        self._rollouts.env.close()
+        self._rollouts.close()
 
 
 class _Watched:
