@@ -18,7 +18,7 @@ from benchmarks.figure import Figure
 from trellis.envs import mujoco_v5, paper
 from trellis.envs.mujoco import MujocoBatch
 
-ROUNDS = 9
+ROUNDS = 25
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -97,7 +97,7 @@ def overhead(name: str, env: MujocoBatch, steps: int, bound: float) -> Figure:
 def hopper_over_bare_batch(num_envs: int) -> Figure:
     env = mujoco_v5.make("Hopper-v5", num_envs)
     name = f"Hopper-v5, {num_envs} environments, over the bare Batch loop"
-    return overhead(name, env, 50, 0.9)
+    return overhead(name, env, 12_800 // num_envs, 0.9)
 
 
 def paper_hopper_over_bare_batch() -> Figure:

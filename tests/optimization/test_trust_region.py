@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.problems import POLICIES, random_batch, random_theta
-from trellis.estimation.objective import Estimator, cut, sum_evaluation
+from trellis.estimation.objective import Estimator, cut, gradient_and_outputs, sum_evaluation
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.local import TrustRegion
 from trellis.optimization.methods import METHODS, StepConfig
@@ -172,7 +172,13 @@ def compiled_step(policy_name, method):
 @functools.cache
 def compiled_evaluation(policy_name):
     policy = POLICIES[policy_name]
-    return jax.jit(functools.partial(sum_evaluation, policy, Estimator.IMPORTANCE))
+
+    @jax.jit
+    def evaluate(old, new, chunks):
+        _, outputs = gradient_and_outputs(policy, Estimator.IMPORTANCE, old, chunks)
+        return sum_evaluation(policy, Estimator.IMPORTANCE, old, new, chunks, outputs)
+
+    return evaluate
 
 
 @settings(max_examples=1000, deadline=None)

@@ -99,32 +99,58 @@ def sum_gradient(
     policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
 ) -> GradientSums:
     """L and ∇L at θ_old, as sums over the states."""
+    return gradient_and_outputs(policy, estimator, theta, chunks)[0]
 
-    def chunk_sums(batch: StateBatch) -> GradientSums:
-        def surrogate(theta: Array) -> Array:
-            log_prob = _log_prob(policy, _params(policy, theta, batch), batch)
+
+def gradient_and_outputs(
+    policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
+) -> tuple[GradientSums, Array]:
+    """Besides L and ∇L, what the network says of every state at θ_old, (capacity, chunk size, …).
+
+    Those are a by-product of the gradient, a few numbers a state, and spare each evaluation of the
+    line search half of its work.
+    """
+
+    def chunk_sums(batch: StateBatch) -> tuple[GradientSums, Array]:
+        def surrogate(theta: Array) -> tuple[Array, Array]:
+            outputs = policy.outputs(theta, batch.observation)
+            log_prob = _log_prob(policy, policy.params_of(theta, outputs), batch)
             values = surrogate_values(estimator, log_prob, batch.log_q, batch.value)
-            return _weighted_sum(batch.surrogate_weight, values)
+            return _weighted_sum(batch.surrogate_weight, values), outputs
 
-        value, gradient = jax.value_and_grad(surrogate)(theta)
-        return GradientSums(
-            value, gradient, jnp.sum(batch.surrogate_weight), jnp.sum(batch.kl_weight)
-        )
+        (value, outputs), gradient = jax.value_and_grad(surrogate, has_aux=True)(theta)
+        weights = jnp.sum(batch.surrogate_weight), jnp.sum(batch.kl_weight)
+        return GradientSums(value, gradient, *weights), outputs
 
-    return reduce_chunks(chunk_sums, _add, chunks)
+    def body(index: Array, carry: tuple[GradientSums, Array]) -> tuple[GradientSums, Array]:
+        sums, kept = carry
+        more, outputs = chunk_sums(_at(chunks.batch, index))
+        return _add(sums, more), jax.lax.dynamic_update_index_in_dim(kept, outputs, index, 0)
+
+    sums, outputs = _zeros(chunk_sums, chunks.batch)
+    kept = jnp.zeros((len(chunks.batch.kl_weight), *outputs.shape), outputs.dtype)
+    return jax.lax.fori_loop(0, chunks.count, body, (sums, kept))
 
 
 def sum_evaluation(
-    policy: Policy, estimator: Estimator, old: Array, new: Array, chunks: Chunks
+    policy: Policy,
+    estimator: Estimator,
+    old: Array,
+    new: Array,
+    chunks: Chunks,
+    old_outputs: Array,
 ) -> EvaluationSums:
     """How θ = `new` compares with θ_old = `old`: gain and KL, as sums and a maximum.
 
-    The gain is summed as differences state by state: as a difference of two sums it would drown in
-    rounding where values are large and steps are small.
+    `old_outputs` is what `gradient_and_outputs` kept of θ_old. The gain is summed as differences
+    state by state: as a difference of two sums it would drown in rounding where values are large
+    and steps are small.
     """
 
-    def chunk_sums(batch: StateBatch) -> EvaluationSums:
-        old_params, new_params = _params(policy, old, batch), _params(policy, new, batch)
+    def chunk_sums(data: tuple[StateBatch, Array]) -> EvaluationSums:
+        batch, outputs = data
+        old_params = policy.params_of(old, outputs)
+        new_params = policy.params_of(new, policy.outputs(new, batch.observation))
         gain = surrogate_gains(
             estimator,
             _log_prob(policy, old_params, batch),
@@ -144,7 +170,7 @@ def sum_evaluation(
             one.gain + other.gain, one.kl + other.kl, jnp.maximum(one.max_kl, other.max_kl)
         )
 
-    return reduce_chunks(chunk_sums, combine, chunks)
+    return reduce_chunks(chunk_sums, combine, (chunks.batch, old_outputs), chunks.count)
 
 
 def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chunks) -> Array:
@@ -152,14 +178,16 @@ def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chu
 
     def chunk_max(batch: StateBatch) -> Array:
         params, tangent = jax.jvp(
-            lambda theta: _params(policy, theta, batch), (theta,), (direction,)
+            lambda theta: policy.distribution_params(theta, batch.observation)[0],
+            (theta,),
+            (direction,),
         )
         image = policy.distribution.fisher_product(params, tangent)
         terms = jax.tree.map(lambda t, m: jnp.sum(t * m, axis=-1), tangent, image)
         quadratic = 0.5 * sum(jax.tree.leaves(terms))
         return jnp.max(jnp.where(batch.kl_weight > 0, quadratic, 0.0))
 
-    return reduce_chunks(chunk_max, jnp.maximum, chunks)
+    return reduce_chunks(chunk_max, jnp.maximum, chunks.batch, chunks.count)
 
 
 def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value: Array) -> Array:
@@ -181,25 +209,26 @@ def surrogate_gains(
 
 
 def reduce_chunks(
-    function: Callable[[StateBatch], Any], combine: Callable[[Any, Any], Any], chunks: Chunks
+    function: Callable[[Any], Any], combine: Callable[[Any, Any], Any], data: Any, count: Array
 ) -> Any:
-    """function(chunk 0) ∘ function(chunk 1) ∘ …, in order, over the chunks that hold data."""
-
-    def at(index: Array | int) -> StateBatch:
-        return jax.tree.map(
-            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), chunks.batch
-        )
+    """function(chunk 0) ∘ function(chunk 1) ∘ …, in order, over the first `count` chunks."""
 
     def body(index: Array, total: Any) -> Any:
-        return combine(total, function(at(index)))
+        return combine(total, function(_at(data, index)))
 
-    shapes = jax.eval_shape(function, jax.eval_shape(lambda: at(0)))
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, chunks.count, body, zeros)
+    return jax.lax.fori_loop(0, count, body, _zeros(function, data))
 
 
-def _params(policy: Policy, theta: Array, batch: StateBatch) -> Any:
-    return policy.distribution_params(theta, batch.observation)[0]
+def _at(data: Any, index: Array | int) -> Any:
+    return jax.tree.map(
+        lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), data
+    )
+
+
+def _zeros(function: Callable[[Any], Any], data: Any) -> Any:
+    """Zeros of the shapes that `function` gives for a chunk."""
+    shapes = jax.eval_shape(function, jax.eval_shape(lambda: _at(data, 0)))
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _log_prob(policy: Policy, params: Any, batch: StateBatch) -> Array:

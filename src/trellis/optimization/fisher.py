@@ -75,7 +75,12 @@ def fisher_operator(
     if num_bytes * len(chunks.batch.kl_weight) > residual_budget:
 
         def product_afresh(v: Array) -> Array:
-            return reduce_chunks(lambda b: chunk_product(b, *linearize(b), v), jnp.add, chunks)
+            return reduce_chunks(
+                lambda batch: chunk_product(batch, *linearize(batch), v),
+                jnp.add,
+                chunks.batch,
+                chunks.count,
+            )
 
         return product_afresh
 

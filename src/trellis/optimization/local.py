@@ -16,9 +16,9 @@ from trellis.estimation.objective import (
     Estimator,
     StateBatch,
     cut,
+    gradient_and_outputs,
     max_quadratic_kl,
     sum_evaluation,
-    sum_gradient,
 )
 from trellis.optimization.fisher import choose_rows, fisher_operator, num_rows
 from trellis.optimization.methods import Curvature, StepConfig
@@ -45,7 +45,7 @@ class LocalObjective:
     ):
         self._policy, self._estimator = policy, estimator
         self._theta, self._chunks = theta, chunks
-        self._sums = sum_gradient(policy, estimator, theta, chunks)
+        self._sums, self._outputs = gradient_and_outputs(policy, estimator, theta, chunks)
         if curvature is not Curvature.IDENTITY:
             self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
             self._fisher_weight = fisher_chunks.batch.kl_weight.sum()
@@ -65,7 +65,9 @@ class LocalObjective:
 
     def evaluate(self, theta: Array) -> Evaluation:
         """L(θ) − L(θ_old), mean KL and max KL."""
-        sums = sum_evaluation(self._policy, self._estimator, self._theta, theta, self._chunks)
+        sums = sum_evaluation(
+            self._policy, self._estimator, self._theta, theta, self._chunks, self._outputs
+        )
         return Evaluation(
             sums.gain / self._sums.surrogate_weight, sums.kl / self._sums.kl_weight, sums.max_kl
         )

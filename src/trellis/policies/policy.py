@@ -47,9 +47,17 @@ class Policy:
         self, theta: Array, observation: Any, carry: Any = ()
     ) -> tuple[Any, Any]:
         """μ_θ(s), and the memory to hand to the next step (empty: no policy here has one)."""
-        weights, free = self.unflatten(theta)
-        outputs = self.network.apply(weights, observation)
-        return self.distribution.params(outputs, free), carry
+        return self.params_of(theta, self.outputs(theta, observation)), carry
+
+    def outputs(self, theta: Array, observation: Any) -> Array:
+        """What the network says of each observation: all of μ that depends on the state."""
+        weights, _ = self.unflatten(theta)
+        return self.network.apply(weights, observation)
+
+    def params_of(self, theta: Array, outputs: Array) -> Any:
+        """μ from the network's outputs and the free parameters in θ."""
+        _, free = self.unflatten(theta)
+        return self.distribution.params(outputs, free)
 
     def unflatten(self, theta: Array) -> tuple[list[Array], Array]:
         """θ as the network's weights and the distribution's free parameters."""
