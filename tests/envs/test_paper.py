@@ -80,7 +80,7 @@ def test_swimmers_velocity_is_that_of_its_centre_of_mass():
 @pytest.mark.parametrize("env_id", [HOPPER, WALKER])
 def test_falling_ends_the_episode_and_the_bonus(env_id):
     env = started(env_id)
-    physics = env._physics.rows(np.arange(4))
+    physics = env._physics.rows(env._physics.coordinates[:4].copy(), np.arange(4))
     limit = env.options.healthy_angle_range[1]
     physics.qpos[0, 1] = env.options.healthy_z_range[0] - 0.01
     physics.qpos[1, 2] = limit + 0.01

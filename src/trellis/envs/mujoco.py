@@ -54,9 +54,9 @@ class Physics(NamedTuple):
     weight: float
     """Of the whole body, in newtons."""
 
-    def rows(self, ids: NDArray[np.int64]) -> "Physics":
-        """Copies of the rows `ids`."""
-        coordinates, split = self.coordinates[ids], self.qpos.shape[1]
+    def rows(self, coordinates: Array, ids: NDArray[np.int64]) -> "Physics":
+        """Of the rows `ids` alone, whose coordinates are these."""
+        split = self.qpos.shape[1]
         return self._replace(
             coordinates=coordinates,
             qpos=coordinates[:, :split],
@@ -124,6 +124,7 @@ class MujocoBatch(BatchEnv):
         self._ctrl = self._batch.bind("ctrl")
         first = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_TIME.value)
         split, last = first + self.model.nq, first + self.model.nq + self.model.nv
+        self._coordinates = slice(first, last)
         self._physics = Physics(
             self._state[:, first:last],
             self._state[:, first:split],
@@ -151,14 +152,14 @@ class MujocoBatch(BatchEnv):
         return self._physics.seconds
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Array:
-        if ids.size:
-            self._state[ids] = self._initial
-            qpos, qvel = self.task.start(seeds, self.model, self.options)
-            self._physics.qpos[ids] = qpos
-            self._physics.qvel[ids] = qvel
-            if self.task.forward_at_reset:
-                self._run(self._batch.forward, _ascending(ids))
-        observation = self.task.observe(self._physics.rows(ids), self.options)
+        coordinates = np.concatenate(self.task.start(seeds, self.model, self.options), axis=1)
+        state = np.repeat(self._initial[None], len(ids), axis=0)
+        state[:, self._coordinates] = coordinates
+        self._state[ids] = state
+        if self.task.forward_at_reset and ids.size:
+            self._run(self._batch.forward, _ascending(ids))
+        physics = self._physics.rows(coordinates, ids)
+        observation = self.task.observe(physics, self.options)
         self._observation[ids] = observation
         return observation
 

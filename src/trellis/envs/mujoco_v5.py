@@ -149,12 +149,13 @@ def within(values: Array, limits: tuple[float, float]) -> NDArray[np.bool_]:
 
 def walker_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
     """Forward velocity and a bonus while healthy, less control cost; ends when unhealthy."""
-    x, z, angle = physics.qpos[:, :3].T.copy()
+    coordinates = physics.coordinates.T.copy()
+    x, z, angle = coordinates[:3]
     healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
     if hasattr(o, "healthy_state_range"):
-        healthy &= np.logical_and.reduce(
-            within(physics.coordinates[:, 2:], o.healthy_state_range), axis=1
-        )
+        low, high = o.healthy_state_range
+        rest = coordinates[2:]
+        healthy &= (np.minimum.reduce(rest) > low) & (np.maximum.reduce(rest) < high)
     velocity = (x - before[:, 0]) / physics.seconds
     forward = o.forward_reward_weight * velocity
     survive = healthy * o.healthy_reward
