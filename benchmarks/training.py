@@ -1,8 +1,8 @@
 """Training end to end against sb3-contrib's TRPO, and sampling against bare physics.
 
 The opponent gets the same recipe: 2,048 steps an iteration, 64×64 tanh networks, 10 conjugate
-gradient iterations, 10 critic epochs of minibatches of 128. It collects with 2 environments, as its
-own tuned settings for this task do; with 8, which suits it better, the figure is for information.
+gradient iterations, 10 critic epochs of minibatches of 128. It collects with 2 environments
+and, which suits it better, with 8; both are held to the bound.
 """
 
 import time
@@ -71,7 +71,7 @@ def against_sb3() -> list[Figure]:
     name = "training Hopper-v5 end to end over sb3-contrib, its"
     return [
         Figure(f"{name} 2 envs", float(np.mean(ours) / np.mean(with_two)), 8.0, at_least=True),
-        Figure(f"{name} 8 envs", float(np.mean(ours) / np.mean(with_eight)), None, at_least=True),
+        Figure(f"{name} 8 envs", float(np.mean(ours) / np.mean(with_eight)), 8.0, at_least=True),
     ]
 
 
