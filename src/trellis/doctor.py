@@ -24,13 +24,14 @@ NEEDED = (
     "tyro",
     "rich",
     "threadpoolctl",
+    "cma",
 )
 EXTRAS = {
     "mujoco": ("mujoco",),
     "plots": ("matplotlib",),
     "video": ("imageio", "imageio_ffmpeg"),
     "tensorboard": ("tensorboardX",),
-    "atari": ("ale_py",),
+    "atari": ("ale_py", "cv2"),
     "ray": ("ray",),
 }
 """By the name of the extra: the modules that it brings."""
