@@ -24,6 +24,7 @@ NOT_AN_EXPERIMENT = (
     "seed",
     "threads",
     "total_steps",
+    "max_iterations",
     "eval_every",
     "eval_episodes",
     "checkpoint_every",

@@ -20,7 +20,7 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
         )
     assert said[0] == "0 of 1 runs are finished"
     assert "1 of 1 runs are finished" in said
-    assert len([line for line in said if "seed 10" in line]) == 1
+    assert len([line for line in said if "CartPole-v1-10 finished" in line]) == 1
 
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["tasks"] == found

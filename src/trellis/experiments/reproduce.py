@@ -5,35 +5,65 @@ from typing import Annotated, Literal
 
 import tyro
 
-from trellis.messages import UsageError, say
+from trellis.messages import UsageError, asking, say
+
+LOCOMOTION = ("swimmer", "hopper", "walker")
 
 
 def reproduce(
-    what: Annotated[Literal["theory", "training"], tyro.conf.Positional],
+    what: Annotated[Literal["theory", "training", "cartpole", "locomotion"], tyro.conf.Positional],
     *,
     out: Path | None = None,
     seeds: int | None = None,
+    tasks: tuple[str, ...] = LOCOMOTION,
+    methods: tuple[str, ...] = (),
+    scale: float = 1.0,
+    vine_scale: float | None = None,
+    parallel: int = 2,
 ) -> int:
     """Reproduces a figure or table of the paper: its data, its drawing, the command that made it.
 
+    Runs that are finished are not run again, interrupted ones resume.
+
     Args:
         what: theory: Algorithm 1, conservative policy iteration and trust regions on finite MDPs.
-            training: final returns and curves of the modern presets; runs that are finished are
-            not run again, interrupted ones resume.
+            training: final returns and curves of the modern presets.
+            cartpole, locomotion: Figure 4, every method of Section 8.1 with the paper's settings.
         out: Folder for the results; results/WHAT by default.
-        seeds: How many random problems (theory, 10) or runs of each task (training, 5).
+        seeds: How many random problems (theory, 10) or runs of each kind (else, 5).
+        tasks: Of locomotion: swimmer, hopper, walker.
+        methods: Which ones to compare, all by default: trpo, trpo-vine, natural-gradient,
+            empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty.
+        scale: Shrinks the steps of an iteration of the comparison, never the 200 iterations.
+        vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
+        parallel: Runs side by side, with one thread each; 1 gives a single run all cores.
     """
     if seeds is not None and seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
+    if parallel < 1:
+        raise UsageError(f"--parallel must be at least 1, got {parallel}")
     folder = out or Path("results") / what
     say(f"Reproducing {what} in {folder}")
     if what == "theory":
         from trellis.experiments import theory
 
         theory.run(folder, seeds or 10)
-    else:
+    elif what == "training":
         from trellis.experiments import training
 
         training.run(folder, seeds or 5, say)
+    else:
+        from trellis.experiments import comparison
+
+        with asking():
+            asked = comparison.experiment(
+                tasks if what == "locomotion" else ["cartpole"],
+                methods,
+                seeds or 5,
+                scale,
+                vine_scale,
+                parallel,
+            )
+        comparison.train(asked, say)
     print(folder)
     return 0

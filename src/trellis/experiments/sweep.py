@@ -1,21 +1,30 @@
 """Many runs, each a process of its own: finished ones are not run again, interrupted ones resume.
 
 A run is named by its folder, so a sweep can be stopped at any time and started again, with more
-seeds or more tasks as well.
+seeds or more tasks as well. Two of them may also go on at once: a run that another process has in
+hand is waited for.
 """
 
+import functools
 import json
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trellis.runs.folder import CONFIG, read_config
-from trellis.runs.log import read_metrics
+from trellis.experiments.sweep_progress import SweepProgress
+from trellis.runs.config import TrainConfig
+from trellis.runs.folder import CONFIG, RunFolderError, read_config, require_same_run
+from trellis.runs.log import METRICS, read_metrics
+
+REPORT_SECONDS = 30.0
+"""Between two lines about how far a sweep is."""
+OTHERS_SECONDS = 30.0
+"""Between two looks at a run that another process has in hand."""
 
 
 @dataclass(frozen=True)
@@ -29,40 +38,104 @@ class RunPlan:
     """More of `trellis train`'s options."""
 
     @property
+    def arguments(self) -> list[str]:
+        """What comes after `trellis train`."""
+        seed = ["--seed", str(self.seed), "--out", str(self.folder)]
+        return [self.env, *seed, *self.options]
+
+    @property
     def command(self) -> list[str]:
         """What makes it, or takes it up again."""
         if (self.folder / CONFIG).is_file():
             return ["resume", str(self.folder)]
-        seed = ["--seed", str(self.seed), "--out", str(self.folder)]
-        return ["train", self.env, *seed, *self.options]
+        return ["train", *self.arguments]
+
+    @functools.cached_property
+    def config(self) -> TrainConfig:
+        """What the run is to be; raises where its options cannot be."""
+        from trellis import train_options
+
+        return train_options.parse(self.arguments).config
+
+    @property
+    def weight(self) -> float:
+        """The work of all of it: simulator steps, at most."""
+        return self.config.total_steps
+
+    @property
+    def progress(self) -> float:
+        """The part of the run that is behind it, from 0 to 1."""
+        rows = self._rows()
+        if not rows:
+            return 0.0
+        config = read_config(self.folder)
+        if config.is_over(rows[-1]["iteration"], rows[-1]["steps"]):
+            return 1.0
+        limit = config.max_iterations
+        by_iteration = rows[-1]["iteration"] / limit if limit else 0.0
+        return min(0.999, max(by_iteration, rows[-1]["steps"] / config.total_steps))
 
     @property
     def finished(self) -> bool:
-        """Whether it has all its steps."""
+        """Whether it has all its iterations."""
+        return self.progress == 1.0
+
+    def check(self) -> None:
+        """Raises if its options cannot be, or its folder holds a run of other settings."""
+        config = self.config
         if not (self.folder / CONFIG).is_file():
-            return False
-        rows = read_metrics(self.folder) if (self.folder / "metrics.jsonl").is_file() else []
-        return bool(rows) and rows[-1]["steps"] >= read_config(self.folder).total_steps
+            return
+        require_same_run(self.folder, config)
+        found = read_config(self.folder)
+        for name in ("total_steps", "max_iterations"):
+            if getattr(found, name) != getattr(config, name):
+                raise RunFolderError(
+                    f"{self.folder} is a run with {name} {getattr(found, name)}, not"
+                    f" {getattr(config, name)}: move it away, or choose another folder for the runs"
+                )
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if not (self.folder / CONFIG).is_file() or not (self.folder / METRICS).is_file():
+            return []
+        return read_metrics(self.folder)
 
 
 def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None]) -> None:
     """Runs what is not finished, so many at a time; raises after the rest is done if one failed."""
+    for plan in plans:
+        plan.check()
     waiting = [plan for plan in plans if not plan.finished]
     say(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
-    start, done = time.monotonic(), 0
+    if not waiting:
+        return
+    progress = SweepProgress(waiting)
     failures: list[str] = []
+    over = threading.Event()
+
+    def report() -> None:
+        while not over.wait(REPORT_SECONDS):
+            say(progress.line())
 
     def one(plan: RunPlan) -> None:
-        nonlocal done
-        result = _trellis(plan.command)
-        done += 1
-        if result.returncode:
-            failures.append(f"{plan.folder}: {result.stderr.strip().splitlines()[-1:]}")
-        left = (time.monotonic() - start) / done * (len(waiting) - done)
-        say(f"{done}/{len(waiting)} {plan.env} seed {plan.seed}, {left / 60:.0f} minutes left")
+        error = _finish(plan, over)
+        if error:
+            failures.append(f"{plan.folder}: {error}")
+        progress.ended(plan)
+        say(f"{plan.folder} {'failed' if error else 'finished'}; {progress.line()}")
 
-    with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(one, waiting))
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        with ThreadPoolExecutor(parallel) as pool:
+            try:
+                list(pool.map(one, waiting))
+            except BaseException:
+                over.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+    finally:
+        over.set()
+        reporter.join()
     if failures:
         raise RuntimeError("some runs failed, the others are kept:\n" + "\n".join(failures))
 
@@ -73,6 +146,19 @@ def evaluate(plan: RunPlan, episodes: int) -> dict[str, Any]:
     if result.returncode:
         raise RuntimeError(f"{plan.folder} cannot be evaluated: {result.stderr.strip()}")
     return json.loads(result.stdout)
+
+
+def _finish(plan: RunPlan, over: threading.Event) -> str | None:
+    """Runs it to its end; what went wrong, if anything did."""
+    while not over.is_set() and not plan.finished:
+        result = _trellis(plan.command)
+        if result.returncode == 0:
+            return None
+        last = (result.stderr.strip().splitlines() or ["no word"])[-1]
+        if "another process" not in last and "holds a run already" not in last:
+            return last
+        over.wait(OTHERS_SECONDS)
+    return None
 
 
 def _trellis(arguments: list[str]) -> subprocess.CompletedProcess[str]:

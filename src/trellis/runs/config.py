@@ -176,6 +176,8 @@ class TrainConfig:
     """Keyword arguments for the environment."""
     total_steps: int = 1_000_000
     """Simulator steps to train for; rounded up to whole iterations."""
+    max_iterations: int | None = None
+    """Ends the run after so many iterations, should they need fewer steps than that."""
     seed: int = 0
     """Of everything random."""
     preset: str | None = None
@@ -198,6 +200,8 @@ class TrainConfig:
     def __post_init__(self):
         _require(bool(self.env), self, "env", "the id of an environment")
         _require(self.total_steps >= 1, self, "total_steps", "at least 1")
+        limit = self.max_iterations
+        _require(limit is None or limit >= 1, self, "max_iterations", "at least 1")
         _require(0 <= self.seed < 2**63, self, "seed", "a nonnegative 63-bit number")
         _require(self.eval_every >= 0, self, "eval_every", ">= 0")
         _require(self.eval_episodes >= 1, self, "eval_episodes", "at least 1")
@@ -210,8 +214,14 @@ class TrainConfig:
 
     @property
     def iterations(self) -> int:
-        """How many iterations `total_steps` makes, at least."""
-        return -(-self.total_steps // self.sampling.most_steps)
+        """How many iterations `total_steps` makes, at least, or those that it is limited to."""
+        needed = -(-self.total_steps // self.sampling.most_steps)
+        return needed if self.max_iterations is None else min(needed, self.max_iterations)
+
+    def is_over(self, iteration: int, steps: int) -> bool:
+        """Whether a run that has come so far is finished."""
+        limited = self.max_iterations is not None and iteration >= self.max_iterations
+        return limited or steps >= self.total_steps
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:

@@ -23,6 +23,7 @@ CONFIG = "config.json"
 MAY_CHANGE = frozenset(
     [
         "total_steps",
+        "max_iterations",
         "eval_every",
         "eval_episodes",
         "checkpoint_every",

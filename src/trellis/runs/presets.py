@@ -54,6 +54,7 @@ class Preset:
 
     about: str
     total_steps: int = 1_000_000
+    max_iterations: int | None = None
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
@@ -82,6 +83,8 @@ def _paper(
         return Preset(
             about=about,
             total_steps=PAPER_ITERATIONS * sampling.most_steps,
+            # Vine has fewer steps where rollouts end early, and is not to have more iterations.
+            max_iterations=PAPER_ITERATIONS,
             policy=policy,
             sampling=sampling,
             estimation=PAPER_ESTIMATION,

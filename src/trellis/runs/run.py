@@ -59,7 +59,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = True,
 ) -> "TrainState":
-    """Trains in `folder` until `total_steps`; the last state. With `resume`, goes on from there.
+    """Trains in `folder` until the run is over; the last state. With `resume`, goes on from there.
 
     The trainer stays open. Raises `RunInterrupted` after a Ctrl-C, and whatever stops an iteration,
     with the last checkpoint as it was.
@@ -87,7 +87,8 @@ def resume(
     tensorboard: bool = True,
     make_trainer: "Callable[[TrainConfig], Trainer] | None" = None,
 ) -> "TrainState":
-    """Goes on with the run in `folder`, bit for bit, up to `steps` if they are more than it had.
+    """Goes on with the run in `folder`, bit for bit, up to `steps` if they are more than it had,
+    however many iterations they are.
 
     `make_trainer` is for runs whose environment has no id.
     """
@@ -99,7 +100,7 @@ def resume(
                 f"{folder} is a run of {config.total_steps:,} steps, which {steps:,} would not"
                 " extend; give more, or leave them out to finish the run as it was planned"
             )
-        config = dataclasses.replace(config, total_steps=steps)
+        config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
     if make_trainer is None:
         from trellis.trainer import Trainer
 
@@ -127,7 +128,7 @@ def _loop(
     tensorboard: bool,
 ) -> "TrainState":
     config = trainer.config
-    going = state.steps < config.total_steps
+    going = not config.is_over(state.iteration, state.steps)
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
         make_progress(config.total_steps, state.steps, quiet=quiet) as progress,
@@ -137,7 +138,7 @@ def _loop(
             before = state.steps
             try:
                 state, metrics = trainer.iterate(state)
-                finished = state.steps >= config.total_steps
+                finished = config.is_over(state.iteration, state.steps)
                 if finished or crossed(before, state.steps, config.eval_every):
                     state, evaluation = _evaluate(trainer, state)
                     metrics = {**metrics, **evaluation}
