@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import gymnasium
@@ -29,6 +29,7 @@ NEEDS = {
     "ale_py": ATARI,
 }
 PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis/PaperWalker-v0")
+ATARI_RUNS = "batched emulators"
 # Every MuJoCo task has these besides its own.
 MUJOCO_OPTIONS = {"xml_file", "frame_skip", "max_episode_steps"}
 IN_MEMORY = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
@@ -77,7 +78,8 @@ def make(
     Args:
         env: an id (`trellis envs` lists them) or a callable that returns a new `gymnasium.Env`.
         num_envs: rows of the batch.
-        workers: processes for an environment that has no batched version; 0 for none.
+        workers: processes for an environment that has no batched version; 0 for none. Those of
+            Atari's emulators are as many as `nthread` says, or as said here.
         nthread: threads for batched physics; 0 for all cores.
         **kwargs: for the environment. What our version does not know goes to Gymnasium's own, with
             `vector` and `worker_timeout_seconds` of `trellis.envs.gym.make_gym`.
@@ -91,6 +93,8 @@ def make(
             options = {k: v for k, v in kwargs.items() if k != "render_mode" or not pictures}
             if set(options) <= fast.options or spec.id.startswith("trellis/"):
                 threads = {"nthread": nthread} if fast.runs == "batched physics" else {}
+                if fast.runs == ATARI_RUNS:
+                    threads = {"workers": workers or nthread}
                 return fast.make(num_envs, **threads, **options)
     from trellis.envs.gym import make_gym
 
@@ -102,8 +106,8 @@ def find(env_id: str) -> EnvSpec:
     module, colon, name = env_id.rpartition(":")
     if colon:
         importlib.import_module(module)
-    if name.startswith("ALE/") and _installed("ale_py"):
-        gymnasium.register_envs(importlib.import_module("ale_py"))
+    if name.startswith("ALE/"):
+        _register_atari()
     spec = gymnasium.registry.get(name)
     if spec is None:
         raise _unknown(name)
@@ -123,6 +127,8 @@ def fast_version(env_id: str) -> FastVersion | None:
         kind = cartpole.CartPole if env_id == "CartPole-v1" else cartpole.PaperCartPole
         parameters = set(inspect.signature(kind).parameters) - {"num_envs"}
         return FastVersion(kind, parameters, "batched arrays")
+    if env_id.startswith("ALE/") and _installed("ale_py"):
+        return _atari_version(env_id)
     task = _mujoco_task(env_id)
     if task is None:
         return None
@@ -136,9 +142,37 @@ def fast_version(env_id: str) -> FastVersion | None:
 
 def list_environments() -> list[Listing]:
     """What can be trained here: the fast ones first, each kind by name."""
+    _register_atari()
     specs = [spec for spec in gymnasium.registry.values() if not _retired(spec)]
+    # ALE's games by their ALE ids alone: the older ids are the same games by other rules.
+    specs = [spec for spec in specs if spec.id.startswith("ALE/") or not _is_atari(spec)]
     rows = [_listing(spec) for spec in specs]
-    return sorted(rows, key=lambda row: (not row.runs.startswith("batched"), row.env_id))
+
+    def order(row: Listing) -> tuple[int, str]:
+        return 1 if row.runs == ATARI_RUNS else 0 if row.runs.startswith(
+            "batched"
+        ) else 2, row.env_id
+
+    return sorted(rows, key=order)
+
+
+def _register_atari() -> None:
+    if _installed("ale_py"):
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+
+
+def _atari_version(env_id: str) -> FastVersion:
+    rom = gymnasium.spec(env_id).kwargs["game"]
+
+    def make_game(num_envs: int, **options: Any) -> BatchEnv:
+        from trellis.envs.atari import AtariBatch
+
+        return AtariBatch(env_id, rom, num_envs, **options)
+
+    from trellis.envs.atari_screens import AtariGame
+
+    rules = {rule.name for rule in fields(AtariGame)} - {"rom"}
+    return FastVersion(make_game, rules | {"actions", "max_episode_steps"}, ATARI_RUNS)
 
 
 def _mujoco_task(env_id: str) -> Any:
@@ -188,6 +222,10 @@ def _installed(module: str) -> bool:
 def _module_of(spec: EnvSpec | None) -> str:
     entry = None if spec is None else spec.entry_point or spec.vector_entry_point
     return entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+
+def _is_atari(spec: EnvSpec) -> bool:
+    return _module_of(spec).startswith("ale_py")
 
 
 def _retired(spec: EnvSpec) -> bool:
