@@ -47,8 +47,8 @@ class QuadraticObjective:
     def max_quadratic_kl(self, direction):
         return jnp.max(0.5 * jnp.einsum("i,nij,j->n", direction, self.per_state, direction))
 
-    def evaluate(self, theta):
-        d = theta - self.theta
+    def evaluate(self, direction, multiple):
+        d = multiple * direction
         each = 0.5 * jnp.einsum("i,nij,j->n", d, self.per_state, d)
         return Evaluation(self.g @ d, jnp.mean(each), jnp.max(each))
 

@@ -6,6 +6,7 @@ are over all states of the trunks (Sec. 5.2).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,22 +66,54 @@ def rollout_values(
     return q + branches.remaining * value_of(branches.final_observation, branches.final_age)
 
 
-def rescale(values: np.ndarray, how: str) -> np.ndarray:
+@dataclass(frozen=True)
+class Spread:
+    """Count, mean and variance of values of which others may have seen more."""
+
+    count: int
+    mean: float
+    variance: float
+
+    def merge(self, other: "Spread") -> "Spread":
+        """Of both together."""
+        count = self.count + other.count
+        share = other.count / count
+        shift = other.mean - self.mean
+        within = self.variance + (other.variance - self.variance) * share
+        return Spread(count, self.mean + shift * share, within + shift**2 * share * (1 - share))
+
+
+def spread_of(values: np.ndarray) -> Spread:
+    """Of these alone. Centered first: squares of what is far from 0 would lose digits."""
+    mean = values.mean()
+    return Spread(values.size, float(mean), float((values - mean).var()))
+
+
+def spread_by_state(q: np.ndarray) -> Spread:
+    """Of the differences among the actions of each state, from Q-values (N, K)."""
+    differences = q - q.mean(axis=1, keepdims=True)
+    return Spread(q.size, float(differences.mean()), float(differences.var()))
+
+
+def rescale(values: np.ndarray, how: str, spread: Spread | None = None) -> np.ndarray:
     """Advantages (T, N) as they are ("raw"), with mean 0 ("center"), also with standard deviation 1
-    ("standardize")."""
+    ("standardize"), by the `spread` of all that there are, here or elsewhere."""
+    spread = spread or spread_of(values)
+    number = values.dtype.type
     if how != "raw":
-        values = values - values.mean()
+        values = values - number(spread.mean)
     if how == "standardize":
-        values = values / (values.std() + 1e-8)
+        values = values / (np.sqrt(number(spread.variance)) + 1e-8)
     return values
 
 
-def rescale_by_state(q: np.ndarray, how: str) -> np.ndarray:
+def rescale_by_state(q: np.ndarray, how: str, spread: Spread | None = None) -> np.ndarray:
     """Q-values (N, K) likewise. Vine's estimators ignore what the actions of a state have in
     common, so the scale is that of their differences, and the mean stays."""
     if how != "standardize":
         return q
-    return q / ((q - q.mean(axis=1, keepdims=True)).std() + 1e-8)
+    spread = spread or spread_by_state(q)
+    return q / (np.sqrt(q.dtype.type(spread.variance)) + 1e-8)
 
 
 def state_weights(samples: Samples, discount: float) -> np.ndarray:

@@ -29,18 +29,28 @@ class Moments:
 
     def update(self, values: np.ndarray) -> "Moments":
         """With the rows of `values` added."""
-        values = np.asarray(values, np.float64).reshape(-1, *self.mean.shape)
-        if not len(values):
+        return self.merge(moments_of(values, self.mean.shape))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """With the data of `other` added, which may have been seen elsewhere."""
+        if not other.count:
             return self
-        mean = values.mean(axis=0)
-        squares = np.square(values - mean).sum(axis=0)
-        total = self.count + len(values)
-        shift = mean - self.mean
+        total = self.count + other.count
+        shift = other.mean - self.mean
         return Moments(
             count=total,
-            mean=self.mean + shift * (len(values) / total),
-            squares=self.squares + squares + shift**2 * (self.count * len(values) / total),
+            mean=self.mean + shift * (other.count / total),
+            squares=self.squares + other.squares + shift**2 * (self.count * other.count / total),
         )
+
+
+def moments_of(values: np.ndarray, shape: tuple[int, ...] = ()) -> Moments:
+    """Of these rows alone, each of this shape."""
+    values = np.asarray(values, np.float64).reshape(-1, *shape)
+    if not len(values):
+        return no_moments(shape)
+    mean = values.mean(axis=0)
+    return Moments(np.array(float(len(values))), mean, np.square(values - mean).sum(axis=0))
 
 
 def no_moments(shape: tuple[int, ...]) -> Moments:

@@ -28,19 +28,22 @@ RESIDUAL_BUDGET_BYTES = 1 << 28
 """Linearizations are kept for all products of a step while they need no more than this."""
 
 
-def num_rows(states: int, fraction: float) -> int:
-    """How many states F is computed on, if there are as many."""
-    return max(math.ceil(fraction * states), MIN_SAMPLES)
+def num_rows(states: int, fraction: float, shards: int = 1) -> int:
+    """How many states F is computed on, if there are as many; in each of `shards` equal parts."""
+    return max(math.ceil(fraction * states), math.ceil(MIN_SAMPLES / shards))
 
 
-def choose_rows(weight: Array, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """The states that F is computed on: a tenth of the data, say, but at least `MIN_SAMPLES`.
+def choose_rows(
+    weight: Array, fraction: float, rng: np.random.Generator, shards: int = 1
+) -> np.ndarray:
+    """The states that F is computed on: a tenth of the data, say, but at least `MIN_SAMPLES` in
+    all shards together.
 
     A random subset rather than a stride, which could fall in step with episodes or environments;
     in the order of the batch, and only of states that count.
     """
     (candidates,) = np.nonzero(np.asarray(weight) > 0)
-    wanted = num_rows(len(candidates), fraction)
+    wanted = num_rows(len(candidates), fraction, shards)
     if wanted >= len(candidates):
         return candidates
     return np.sort(rng.permutation(candidates)[:wanted])

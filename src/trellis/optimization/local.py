@@ -63,10 +63,11 @@ class LocalObjective:
         """The largest ½dᵀF_s d over states s."""
         return max_quadratic_kl(self._policy, self._theta, direction, self._chunks)
 
-    def evaluate(self, theta: Array) -> Evaluation:
+    def evaluate(self, direction: Array, multiple: Array) -> Evaluation:
         """L(θ) − L(θ_old), mean KL and max KL."""
+        new = self._theta + multiple * direction
         sums = sum_evaluation(
-            self._policy, self._estimator, self._theta, theta, self._chunks, self._outputs
+            self._policy, self._estimator, self._theta, new, self._chunks, self._outputs
         )
         return Evaluation(
             sums.gain / self._sums.surrogate_weight, sums.kl / self._sums.kl_weight, sums.max_kl
@@ -77,7 +78,8 @@ class TrustRegion:
     """Takes steps: `theta, info = trust_region.step(theta, batch, rng)`.
 
     `expected_states` is what a batch usually holds. It settles the size of the chunks, and so the
-    order of the sums: the same for every batch of a run, whatever sizes came before.
+    order of the sums: the same for every batch of a run, whatever sizes came before. Where a batch
+    is one of several `shards`, they share the states that the Fisher matrix needs at least.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class TrustRegion:
         *,
         expected_states: int = 50_000,
         largest_chunk: int = LARGEST_CHUNK,
+        shards: int = 1,
     ):
         if config.row.curvature is Curvature.EMPIRICAL and estimator is not Estimator.IMPORTANCE:
             raise ValueError(
@@ -95,28 +98,32 @@ class TrustRegion:
                 " path; with vine use method trpo"
             )
         self.config = config
-        fisher_states = min(expected_states, num_rows(expected_states, config.fisher_fraction))
+        wanted = num_rows(expected_states, config.fisher_fraction, shards)
+        fisher_states = min(expected_states, wanted)
         self._chunk_size = _even_chunk(expected_states, largest_chunk)
         self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk)
         self._capacity = self._fisher_capacity = 1
-        self._policy, self._estimator = policy, estimator
+        self._policy, self._estimator, self._shards = policy, estimator, shards
 
     def step(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
     ) -> tuple[Array, StepInfo]:
         """The new θ (or the old one, byte for byte) and what happened."""
+        chunks = self.cut(theta, batch, rng)
+        return local_step(self._policy, self.config, self._estimator, theta, *chunks)
+
+    def cut(
+        self, theta: Array, batch: StateBatch, rng: np.random.Generator
+    ) -> tuple[Chunks, Chunks]:
+        """The batch in chunks, and likewise the states that F is computed on."""
         if not len(batch.kl_weight):
             raise ValueError("a step needs at least one sample, got an empty batch")
         dtype = np.asarray(theta).dtype
-        rows = choose_rows(batch.kl_weight, self.config.fisher_fraction, rng)
+        rows = choose_rows(batch.kl_weight, self.config.fisher_fraction, rng, self._shards)
         subset = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
         self._capacity = _capacity(len(batch.kl_weight), self._chunk_size, self._capacity)
         self._fisher_capacity = _capacity(len(rows), self._fisher_chunk_size, self._fisher_capacity)
-        return local_step(
-            self._policy,
-            self.config,
-            self._estimator,
-            theta,
+        return (
             cut(batch, self._chunk_size, self._capacity, dtype),
             cut(subset, self._fisher_chunk_size, self._fisher_capacity, dtype),
         )

@@ -57,7 +57,10 @@ class Objective(Protocol):
         """The largest ½dᵀF_s d over states s."""
         ...
 
-    def evaluate(self, theta: Array) -> Evaluation: ...
+    def evaluate(self, direction: Array, multiple: Array) -> Evaluation:
+        """How θ_old + multiple·direction compares with θ_old. In these terms the points of a search
+        are one vector and a number each, which is what travels to other machines."""
+        ...
 
 
 class StepInfo(NamedTuple):
@@ -111,8 +114,8 @@ def take_step(
     start = _Candidate(theta, Evaluation(zero, zero, zero))
 
     def evaluate(fraction: Array) -> _Candidate:
-        candidate = theta + (fraction * length) * s
-        return _Candidate(candidate, objective.evaluate(candidate))
+        multiple = fraction * length
+        return _Candidate(theta + multiple * s, objective.evaluate(s, multiple))
 
     search = _search(evaluate, start, config, ready, while_loop)
     new_theta, end = jax.tree.map(
