@@ -142,7 +142,7 @@ class TestOnAQuadratic:
 
     def test_an_objective_that_never_improves_is_a_status(self):
         problem = quadratic(9)
-        problem.evaluate = lambda theta: Evaluation(*jnp.array([-1.0, 0.001, 0.001]))
+        problem.evaluate = lambda *_: Evaluation(*jnp.array([-1.0, 0.001, 0.001]))
         theta, info = take_step(problem, problem.theta, StepConfig())
         assert info.status == Status.NO_IMPROVEMENT
         assert info.backtracks == StepConfig().max_backtracks
@@ -152,13 +152,13 @@ class TestOnAQuadratic:
 
     def test_a_constraint_that_stays_violated_is_a_status(self):
         problem = quadratic(9)
-        problem.evaluate = lambda theta: Evaluation(*jnp.array([1.0, 0.02, 0.02]))
+        problem.evaluate = lambda *_: Evaluation(*jnp.array([1.0, 0.02, 0.02]))
         _, info = take_step(problem, problem.theta, StepConfig())
         assert info.status == Status.CONSTRAINT_VIOLATED
 
     def test_without_the_line_search_the_full_step_is_taken(self):
         problem = quadratic(9)
-        problem.evaluate = lambda theta: Evaluation(*jnp.array([-1.0, 0.02, 0.02]))
+        problem.evaluate = lambda *_: Evaluation(*jnp.array([-1.0, 0.02, 0.02]))
         theta, info = take_step(problem, problem.theta, StepConfig(line_search=False))
         assert info.status == Status.ACCEPTED
         assert not np.array_equal(theta, problem.theta)
