@@ -15,12 +15,13 @@ import numpy as np
 
 from trellis import envs
 from trellis.envs.batch import leaves
+from trellis.learners import make_trainer
+from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import TrainConfig
 from trellis.runs.folder import read_config, write_config
 from trellis.runs.state import Evaluation, TrainState
-from trellis.trainer import MakeEnv, Trainer
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
 
@@ -33,7 +34,8 @@ class TRPO:
         seed: of everything random.
         preset: named settings (`trellis.runs.presets.names()`); the environment's own by default.
         policy: a `Policy` of your own, for the features and actions of this environment.
-        **settings: any part of `TrainConfig`, by name: `step=StepConfig(max_kl=0.02)`, …
+        **settings: any part of `TrainConfig`, by name: `step=StepConfig(max_kl=0.02)`, … The
+            methods that it is compared with are there too: `step=StepConfig(method="cem")`.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class TRPO:
                 f" {', '.join(sorted(known))}"
             )
         config = dataclasses.replace(presets.resolve(name, preset), seed=seed, **settings)
-        self._trainer = Trainer(config, make_env, policy)
-        self._state = self._trainer.start()
+        self._trainer = make_trainer(config, make_env, policy)
+        self._state: TrainState = self._trainer.start()
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -143,7 +145,7 @@ class TRPO:
         make_env = _name_and_maker(env)[1] if env is not None else None
         if make_env is None and config.env.startswith(CALLABLE_PREFIX):
             raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
-        agent._trainer = Trainer(config, make_env, policy)
+        agent._trainer = make_trainer(config, make_env, policy)
         saved = checkpoint.load_latest(folder / "checkpoints")
         agent._state = agent._trainer.thaw(dict(saved.arrays), dict(saved.values))
         if agent._state.theta.shape != (agent.policy.num_params,):

@@ -7,6 +7,8 @@ empirical-fim      empirical   scaled to δ                          surrogate u
 max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
 policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
 kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
+
+cem and cma, which know neither gradient nor curvature, are not in it: `search/` has them.
 """
 
 import enum
@@ -62,6 +64,9 @@ METHODS: dict[str, Row] = {
     "kl-penalty": Row(Curvature.ANALYTIC, StepSize.PENALIZED, Acceptance.PENALIZED_UP),
 }
 
+SEARCH_METHODS = ("cem", "cma")
+"""What moves θ by the returns of whole episodes alone; their settings are `SearchConfig`'s."""
+
 
 @dataclass(frozen=True)
 class StepConfig:
@@ -69,7 +74,7 @@ class StepConfig:
 
     method: str = "trpo"
     """Which row of the table: trpo, natural-gradient, empirical-fim, max-kl, policy-gradient,
-    kl-penalty."""
+    kl-penalty; or cem, cma, which search without gradients."""
     max_kl: float = 0.01
     """δ in Eq. 12: the bound on the KL divergence; for policy-gradient, on ½‖Δθ‖²."""
     multiplier: float | None = None
@@ -98,7 +103,8 @@ class StepConfig:
             if not condition:
                 raise ValueError(f"{name} must be {what}, got {getattr(self, name)!r}")
 
-        require(self.method in METHODS, "method", f"one of {', '.join(METHODS)}")
+        known = (*METHODS, *SEARCH_METHODS)
+        require(self.method in known, "method", f"one of {', '.join(known)}")
         require(self.max_kl > 0, "max_kl", "> 0")
         require(self.multiplier is None or self.multiplier > 0, "multiplier", "> 0")
         require(self.penalty > 0, "penalty", "> 0")
@@ -114,11 +120,22 @@ class StepConfig:
             "natural-gradient",
             "policy-gradient",
         ):
-            raise ValueError(f"multiplier does not apply to {self.method}; use max_kl")
+            instead = "it searches without steps" if self.is_search else "use max_kl"
+            raise ValueError(f"multiplier does not apply to {self.method}; {instead}")
+
+    @property
+    def is_search(self) -> bool:
+        """Whether θ is searched for, instead of moved along a gradient."""
+        return self.method in SEARCH_METHODS
 
     @property
     def row(self) -> Row:
         """The rule that these settings come down to."""
+        if self.is_search:
+            raise ValueError(
+                f"{self.method} has no trust region: make its trainer with"
+                " trellis.learners.make_trainer"
+            )
         row = METHODS[self.method]
         if self.method == "policy-gradient" and self.multiplier is not None:
             row = row._replace(step_size=StepSize.FIXED, acceptance=Acceptance.FINITE)

@@ -167,6 +167,45 @@ class EstimationConfig:
 
 
 @dataclass(frozen=True)
+class SearchConfig:
+    """How cem and cma search for θ; an iteration is a generation, played from ρ₀ to the end."""
+
+    population: int | None = None
+    """Members of a generation. None: as many as an iteration's steps (paths × their length) pay
+    for if every episode lasts, but no fewer than the method needs."""
+    episodes: int = 1
+    """That each member plays, from the same initial states as all others; its fitness is their mean
+    return, undiscounted."""
+    path_length: int | None = None
+    """Steps after which an episode is cut; None for the time limit of the task."""
+    noisy_actions: bool = False
+    """Draw actions, and search for their log stds too, instead of the most probable action at log
+    stds that stay. The search explores in θ: it needs no noise besides."""
+    initial_std: float = 1.0
+    """σ₀, about the policy's initialization, of a parameter of a unit with one input; with n inputs
+    it is σ₀/√n."""
+    elite_fraction: float = 0.1
+    """ρ of cem: the part of a generation that the next one is drawn from."""
+    extra_variance: float = 0.05
+    """ζ of cem: what is added to the variance at first, as a part of σ₀²."""
+    noise_generations: int = 50
+    """T of cem: in so many generations the extra variance shrinks to 0."""
+    full_covariance_params: int = 100
+    """cma learns a full covariance matrix for up to so many parameters, its diagonal beyond."""
+
+    def __post_init__(self):
+        _require(self.population is None or self.population >= 4, self, "population", "at least 4")
+        _require(self.episodes >= 1, self, "episodes", "at least 1")
+        long_enough = self.path_length is None or self.path_length >= 1
+        _require(long_enough, self, "path_length", "at least 1")
+        _require(self.initial_std > 0, self, "initial_std", "> 0")
+        _require(0 < self.elite_fraction < 1, self, "elite_fraction", "between 0 and 1")
+        _require(self.extra_variance >= 0, self, "extra_variance", ">= 0")
+        _require(self.noise_generations >= 1, self, "noise_generations", "at least 1")
+        _require(self.full_covariance_params >= 0, self, "full_covariance_params", ">= 0")
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """A training run."""
 
@@ -186,6 +225,7 @@ class TrainConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     step: StepConfig = field(default_factory=StepConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     eval_every: int = 100_000
     """Simulator steps between evaluations; 0 for none but the last."""
     eval_episodes: int = 10
@@ -211,6 +251,11 @@ class TrainConfig:
         bootstrap = self.sampling.is_vine and self.sampling.vine.bootstrap
         if bootstrap and self.estimation.critic == "none":
             raise ValueError("vine.bootstrap needs a critic: set critic to linear or mlp")
+        if self.step.is_search and self.sampling.is_vine:
+            raise ValueError(
+                f"{self.step.method} plays whole episodes and has no use for vine's branches: use"
+                " sampler single-path, or a method other than cem and cma"
+            )
 
     @property
     def iterations(self) -> int:

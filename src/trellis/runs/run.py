@@ -32,8 +32,8 @@ from trellis.runs.log import RunLog
 from trellis.runs.progress import make_progress
 
 if TYPE_CHECKING:
+    from trellis.learners import Learner
     from trellis.runs.state import TrainState
-    from trellis.trainer import Trainer
 
 Callback = Callable[["TrainState", dict[str, Any]], bool | None]
 """Called after each iteration with its state and metrics; False stops the run cleanly."""
@@ -51,7 +51,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def train(
-    trainer: "Trainer",
+    trainer: "Learner",
     folder: Path | str,
     *,
     resume: bool = False,
@@ -85,7 +85,7 @@ def resume(
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = True,
-    make_trainer: "Callable[[TrainConfig], Trainer] | None" = None,
+    make_trainer: "Callable[[TrainConfig], Learner] | None" = None,
 ) -> "TrainState":
     """Goes on with the run in `folder`, bit for bit, up to `steps` if they are more than it had,
     however many iterations they are.
@@ -102,9 +102,7 @@ def resume(
             )
         config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
     if make_trainer is None:
-        from trellis.trainer import Trainer
-
-        make_trainer = Trainer
+        from trellis.learners import make_trainer
     trainer = make_trainer(config)
     try:
         return train(
@@ -120,7 +118,7 @@ def resume(
 
 
 def _loop(
-    trainer: "Trainer",
+    trainer: "Learner",
     folder: Path,
     state: "TrainState",
     quiet: bool,
@@ -166,7 +164,7 @@ def crossed(before: int, after: int, every: int) -> bool:
     return every > 0 and after // every > before // every
 
 
-def _evaluate(trainer: "Trainer", state: "TrainState") -> tuple["TrainState", dict[str, Any]]:
+def _evaluate(trainer: "Learner", state: "TrainState") -> tuple["TrainState", dict[str, Any]]:
     """The state with its best policy, and what the evaluation adds to the metrics."""
     evaluation = trainer.evaluate(state, trainer.config.eval_episodes)
     if evaluation.mean_return > state.best_return:
@@ -183,14 +181,14 @@ def _evaluate(trainer: "Trainer", state: "TrainState") -> tuple["TrainState", di
     }
 
 
-def _save(trainer: "Trainer", folder: Path, state: "TrainState") -> None:
+def _save(trainer: "Learner", folder: Path, state: "TrainState") -> None:
     arrays, values = trainer.freeze(state)
     keep = trainer.config.keep_checkpoints
     parent = folder / checkpoints.CHECKPOINTS
     checkpoints.save(parent, state.iteration, arrays, values, keep=keep)
 
 
-def _take_up(trainer: "Trainer", folder: Path) -> "TrainState":
+def _take_up(trainer: "Learner", folder: Path) -> "TrainState":
     require_same_run(folder, trainer.config)
     checkpoint = checkpoints.load_latest(folder / checkpoints.CHECKPOINTS)
     differences = checkpoints.version_differences(checkpoint)

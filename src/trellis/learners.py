@@ -1,0 +1,45 @@
+"""What runs, agents and commands ask of a trainer, and which one a configuration means."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from trellis.envs.batch import BatchEnv
+from trellis.envs.encoding import Encoder
+from trellis.estimation.normalization import Moments
+from trellis.parts import MakeEnv
+from trellis.policies.policy import Policy
+from trellis.runs.config import TrainConfig
+from trellis.runs.state import Evaluation
+from trellis.search.trainer import SearchTrainer
+from trellis.trainer import Trainer
+
+State = Any
+"""A `TrainState`, of the kind that the trainer itself makes."""
+
+
+class Learner(Protocol):
+    """One configuration's loop; what its methods do is said in `Trainer`."""
+
+    config: TrainConfig
+    env: BatchEnv
+    policy: Policy
+    encode: Encoder
+
+    def start(self) -> State: ...
+    def iterate(self, state: State) -> tuple[State, dict[str, Any]]: ...
+    def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]: ...
+    def evaluate(self, state: State, episodes: int, *, best: bool = False) -> Evaluation: ...
+    def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray: ...
+    def freeze(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+    def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> State: ...
+    def close(self) -> None: ...
+
+
+def make_trainer(
+    config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+) -> Learner:
+    """The trainer for the method of a configuration; arguments as those of `Trainer`."""
+    kind = SearchTrainer if config.step.is_search else Trainer
+    return kind(config, make_env, policy)

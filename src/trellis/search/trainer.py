@@ -1,0 +1,271 @@
+"""The loop of the search methods: draw a generation of θ, play it, move the distribution.
+
+It has the surface of `trellis.trainer.Trainer`, so that runs, agents and commands need not know
+which of the two they have. The policy of a run is the mean of the distribution; the best member
+that was ever seen is kept beside it, with a return that is flattered by having been the best.
+"""
+
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trellis import envs
+from trellis.envs.encoding import observation_encoder
+from trellis.estimation.normalization import Moments, Standardizer, no_moments
+from trellis.parts import MakeEnv, build_policy, env_from_catalog
+from trellis.policies.networks import num_weights
+from trellis.policies.policy import Policy
+from trellis.runs import state as run_state
+from trellis.runs.config import TrainConfig
+from trellis.runs.state import Evaluation, TrainState
+from trellis.search.cem import CEM
+from trellis.search.cma import CMA, default_population
+from trellis.search.population import Played, parameter_scales, play, require_layers
+from trellis.streams import Purpose, stream
+
+FEWEST_MEMBERS = 40
+"""In a generation of cem, unless the settings say otherwise: an elite of four."""
+ENDLESS = 100_000
+"""Steps after which an evaluation gives up on an episode that does not end."""
+
+
+@dataclass(frozen=True)
+class SearchState(TrainState):
+    """Between two generations; `theta` is the mean of the distribution."""
+
+    search: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The record of the search, from which it can be taken up."""
+    best_member: np.ndarray | None = None
+    """θ of the member with the highest fitness so far."""
+    best_member_return: float = -np.inf
+
+
+class SearchTrainer:
+    """CEM or CMA for one configuration; arguments as those of `Trainer`."""
+
+    def __init__(
+        self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+    ):
+        self.config = config
+        self._make_env = make_env or env_from_catalog(config)
+        self.env = self._make_env(1)
+        features, self.encode = observation_encoder(self.env.observation_space)
+        self.policy = policy or build_policy(config, features, self.env)
+        self._features = features
+        require_layers(self.policy)
+        self._initial = self.policy.init(stream(config.seed, Purpose.POLICY_INIT))
+        # Without noise the log stds change nothing: they stay where they are.
+        noisy = config.search.noisy_actions
+        self._searched = self.policy.num_params if noisy else num_weights(self.policy.network)
+        self._scales = parameter_scales(self.policy)[: self._searched]
+        self._path_length = self._find_path_length()
+        self._search = self._make_search()
+        self._standing: Mapping[str, np.ndarray] | None = None
+        """The record that `_search` stands at; another one has to be restored first."""
+        self._population_env: envs.BatchEnv | None = None
+        self._eval_env: envs.BatchEnv | None = None
+
+    def _find_path_length(self) -> int:
+        length = self.config.search.path_length or self.env.max_episode_steps
+        if length is None:
+            self.env.close()
+            raise ValueError(
+                f"{self.config.env} has no time limit, and {self.config.step.method} plays episodes"
+                " to their end: set path_length in the settings of the search"
+            )
+        return length
+
+    def _make_search(self) -> CEM | CMA:
+        config, settings, n = self.config, self.config.search, self._searched
+        start = np.zeros(n)
+        is_cem = config.step.method == "cem"
+        budget = config.sampling.batch_size // (settings.episodes * self._path_length)
+        fewest = FEWEST_MEMBERS if is_cem else default_population(n)
+        population = settings.population or max(fewest, budget)
+        if is_cem:
+            return CEM(
+                start,
+                settings.initial_std,
+                population=population,
+                elite_fraction=settings.elite_fraction,
+                extra_variance=settings.extra_variance,
+                noise_generations=settings.noise_generations,
+                seed=config.seed,
+            )
+        diagonal = n > settings.full_covariance_params
+        return CMA(
+            start, settings.initial_std, population=population, diagonal=diagonal, seed=config.seed
+        )
+
+    def start(self) -> SearchState:
+        """Before the first generation."""
+        return SearchState(
+            theta=self._initial,
+            critic={},
+            observation_moments=no_moments((self._features,)),
+            return_moments=no_moments(()),
+            discounted_return=np.zeros(0),
+            path=None,
+            search=self._make_search().record(),
+        )
+
+    def iterate(self, state: SearchState) -> tuple[SearchState, dict[str, Any]]:
+        """One generation: the next state, and what happened in it."""
+        self._take_up(state)
+        clock = [time.perf_counter()]
+        thetas = self._whole(self._search.ask())
+        clock.append(time.perf_counter())
+        played = self._play(thetas, state)
+        clock.append(time.perf_counter())
+        fitness = played.returns.mean(axis=1)
+        self._search.tell(fitness)
+        self._standing = self._search.record()
+        clock.append(time.perf_counter())
+
+        moments = state.observation_moments
+        if played.observations:
+            moments = moments.update(np.concatenate(played.observations))
+        best = int(np.argmax(fitness))
+        if fitness[best] > state.best_member_return:
+            state = dataclasses.replace(
+                state, best_member=thetas[best], best_member_return=float(fitness[best])
+            )
+        state = dataclasses.replace(
+            state,
+            theta=self._whole(self._search.mean[None])[0],
+            search=self._standing,
+            observation_moments=moments,
+            iteration=state.iteration + 1,
+            steps=state.steps + played.steps,
+        )
+        asking, sampling, telling = np.diff(clock).tolist()
+        return state, {
+            "iteration": state.iteration,
+            "steps": state.steps,
+            "episodes": played.returns.size,
+            "episode_return_mean": float(played.returns.mean()),
+            "episode_return_std": float(played.returns.std()),
+            "episode_length_mean": float(played.lengths.mean()),
+            "population": len(fitness),
+            "best_member_return": float(fitness[best]),
+            "median_member_return": float(np.median(fitness)),
+            "search_std": float(np.sqrt(np.mean(np.square(self._search.std)))),
+            "status": "accepted",
+            "seconds_sampling": sampling,
+            "seconds_update": asking + telling,
+            "steps_per_second": played.steps / (clock[-1] - clock[0]),
+        }
+
+    def _take_up(self, state: SearchState) -> None:
+        """Puts the search where the state says, unless it stands there already."""
+        if self._standing is state.search:
+            return
+        self._search.restore(dict(state.search))
+        self._standing = state.search
+        if not np.array_equal(self._whole(self._search.mean[None])[0], state.theta):
+            raise ValueError(
+                f"what {self.config.step.method} recorded until generation {state.iteration} does"
+                " not lead to the policy that was saved with it: go on with the version of cma"
+                f" that wrote it (here: {importlib.metadata.version('cma')}), on the same kind of"
+                " machine"
+            )
+
+    def _whole(self, searched: np.ndarray) -> np.ndarray:
+        """Rows of θ, float32, from what was searched for in their place: the distance from the
+        initial θ in units of each parameter's scale. The rest of θ stays as it was."""
+        thetas = np.tile(self._initial, (len(searched), 1))
+        thetas[:, : self._searched] += self._scales * searched
+        return thetas
+
+    def _play(self, thetas: np.ndarray, state: SearchState) -> Played:
+        settings, seed, iteration = self.config.search, self.config.seed, state.iteration
+        if self._population_env is None:
+            self._population_env = self._make_env(len(thetas) * settings.episodes)
+        resets = stream(seed, Purpose.RESETS, iteration=iteration)
+        noise = stream(seed, Purpose.ACTIONS, iteration=iteration)
+        return play(
+            self._population_env,
+            self.policy,
+            self.encode,
+            self.normalizer(state.observation_moments),
+            thetas,
+            resets.integers(2**31, size=settings.episodes),
+            most_steps=self._path_length,
+            noise=noise if settings.noisy_actions else None,
+            keep_observations=self.config.estimation.normalize_observations,
+        )
+
+    def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
+        """What the policy's observations go through before it sees them."""
+        if not self.config.estimation.normalize_observations:
+            return lambda x: x
+        return Standardizer(moments)
+
+    def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
+        """Episodes without exploration noise, on environments of their own, from fixed seeds."""
+        theta, moments = state.theta, state.observation_moments
+        if best and state.best_theta is not None and state.best_moments is not None:
+            theta, moments = state.best_theta, state.best_moments
+        if self._eval_env is None or self._eval_env.num_envs != episodes:
+            if self._eval_env is not None:
+                self._eval_env.close()
+            self._eval_env = self._make_env(episodes)
+        played = play(
+            self._eval_env,
+            self.policy,
+            self.encode,
+            self.normalizer(moments),
+            theta[None],
+            stream(self.config.seed, Purpose.EVALUATION).integers(2**31, size=episodes),
+            most_steps=ENDLESS,
+        )
+        return Evaluation(played.returns[0], played.lengths[0])
+
+    def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        """The most probable actions, in the policy's own terms."""
+        params, _ = self.policy.distribution_params(theta, observation)
+        return self.policy.distribution.mode(params)
+
+    def freeze(self, state: SearchState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The state as named arrays and plain values."""
+        arrays, values = run_state.freeze(state)
+        arrays |= {f"search/{name}": value for name, value in state.search.items()}
+        if state.best_member is not None:
+            arrays["best_member"] = state.best_member
+        values |= {"best_member_return": state.best_member_return, "spaces": self._spaces()}
+        return arrays, values
+
+    def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> SearchState:
+        """The state back again. The search itself follows when the next generation is due."""
+        ours = self._spaces()
+        for name, theirs in values["spaces"].items():
+            if theirs != ours[name]:
+                raise ValueError(
+                    f"this checkpoint is of another environment: its {name} is {theirs},"
+                    f" that of {self.config.env} is {ours[name]}"
+                )
+        common = run_state.thaw(arrays, values)
+        search = {k.removeprefix("search/"): v for k, v in arrays.items() if k.startswith("search")}
+        return SearchState(
+            **{f.name: getattr(common, f.name) for f in dataclasses.fields(common)},
+            search=search,
+            best_member=arrays.get("best_member"),
+            best_member_return=float(values["best_member_return"]),
+        )
+
+    def _spaces(self) -> dict[str, str]:
+        return {
+            "observation space": str(self.env.observation_space),
+            "action space": str(self.env.action_space),
+        }
+
+    def close(self) -> None:
+        """Lets go of the environments."""
+        for env in (self.env, self._population_env, self._eval_env):
+            if env is not None:
+                env.close()
