@@ -20,9 +20,9 @@ from trellis.messages import asking, running, say
 if TYPE_CHECKING:
     import numpy as np
 
+    from trellis.learners import Learner
     from trellis.runs.config import TrainConfig
     from trellis.runs.state import TrainState
-    from trellis.trainer import Trainer
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Folder of a run.")]
 Flag = tyro.conf.FlagCreatePairsOff
@@ -34,15 +34,15 @@ def train(args: Sequence[str]) -> int:
     """Trains a policy: `trellis train ENV`, with every setting as an option."""
     with asking():
         from trellis import train_options
+        from trellis.learners import make_trainer
         from trellis.runs.folder import require_empty, resume_command
         from trellis.runs.run import RunInterrupted
         from trellis.runs.run import train as run_training
-        from trellis.trainer import Trainer
 
         config, out = train_options.parse(args)
         out = out or default_folder(config.env, config.seed)
         require_empty(out)
-        trainer = Trainer(config)
+        trainer = make_trainer(config)
     try:
         say(
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
@@ -260,17 +260,17 @@ def _config(run: Path) -> "TrainConfig":
     return config
 
 
-def _open(run: Path, best: bool, last: bool) -> tuple["Trainer", "TrainState"]:
+def _open(run: Path, best: bool, last: bool) -> tuple["Learner", "TrainState"]:
     """A run's policy, ready to act, without the environments that it was trained in."""
+    from trellis.learners import make_trainer
     from trellis.runs import checkpoint
     from trellis.runs.config import SamplingConfig
-    from trellis.trainer import Trainer
 
     if best and last:
         raise ValueError("--best and --last exclude each other")
     config = _config(run)
     saved = checkpoint.load_latest(run / checkpoint.CHECKPOINTS)
-    trainer = Trainer(dataclasses.replace(config, sampling=SamplingConfig(1, 1)))
+    trainer = make_trainer(dataclasses.replace(config, sampling=SamplingConfig(1, 1)))
     arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
     state = trainer.thaw(arrays, saved.values)
     if state.theta.shape != (trainer.policy.num_params,):
