@@ -202,6 +202,33 @@ def plot(
     return 0
 
 
+def compare(
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help="Folders of runs."),
+    ],
+    *,
+    training: Flag[bool] = False,
+    json_: Annotated[Flag[bool], tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Compares final performance: interquartile means, 95% intervals, probability of improvement.
+
+    Args:
+        training: Takes the training episodes of the last tenth instead of the last evaluation.
+        json_: Prints one JSON object and nothing else.
+    """
+    with asking():
+        from trellis import compare_runs
+
+        found = compare_runs.compare_runs(runs, training=training)
+    if json_:
+        print(json.dumps(found))
+    else:
+        compare_runs.show(found)
+    return 0
+
+
 def environments(*, all_: Annotated[Flag[bool], tyro.conf.arg(name="all")] = False) -> int:
     """Lists what can be trained here: fast batches first, then everything else.
 
@@ -234,6 +261,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "eval": evaluate,
     "record": record,
     "plot": plot,
+    "compare": compare,
     "reproduce": reproduce,
     "envs": environments,
     "doctor": doctor,

@@ -82,7 +82,7 @@ def draw(
     if not folders:
         raise ValueError("name at least one run to draw")
     groups = group([read_curve(folder, x, y) for folder in folders])
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     environments = list(dict.fromkeys(curves[0].config["env"] for curves in groups))
     with pyplot.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = pyplot.subplots(
@@ -112,7 +112,7 @@ def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean")
         raise FileNotFoundError(f"{folder} is not a run: it has no config.json")
     config = json.loads(config_path.read_text())
     rows = read_metrics(folder) if (folder / "metrics.jsonl").is_file() else []
-    across = _seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
+    across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
     points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
     if not points:
         what = "no evaluation" if y == "eval_return_mean" else "no episode"
@@ -136,7 +136,7 @@ def group(curves: Sequence[Curve]) -> list[list[Curve]]:
     return list(groups.values())
 
 
-def band(curves: Sequence[Curve]) -> Band:
+def band(curves: Sequence[Curve], points: int = GRID_POINTS) -> Band:
     """Mean and 95% interval of at least two curves, where all of them have something to say."""
     # Not scipy.stats, which takes a second to load.
     from scipy.special import stdtrit
@@ -148,7 +148,7 @@ def band(curves: Sequence[Curve]) -> Band:
             "these runs have no part in common: "
             + ", ".join(f"{c.folder} has {c.x[0]:g} to {c.x[-1]:g}" for c in curves)
         )
-    grid = np.linspace(start, end, GRID_POINTS)
+    grid = np.linspace(start, end, points)
     values = np.array([np.interp(grid, curve.x, curve.y) for curve in curves])
     n = len(curves)
     mean = values.mean(axis=0)
@@ -169,7 +169,7 @@ def names(groups: Sequence[Sequence[Curve]]) -> list[str]:
     labels = []
     for curves, each in zip(groups, settings, strict=True):
         words = [str(each[key]) for key in base if each.get(key) is not None]
-        words += [f"{key.split('.')[-1]}={_short(each.get(key))}" for key in varied[:4]]
+        words += [f"{key.split('.')[-1]}={short(each.get(key))}" for key in varied[:4]]
         count = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {curves[0].config['seed']}"
         labels.append(f"{', '.join(words)} ({count})")
     return labels
@@ -193,7 +193,7 @@ def _draw_panel(axis: Any, groups: Sequence[Sequence[Curve]], x: X) -> None:
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _seconds(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+def seconds(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Time spent in iterations up to and with each: evaluations and pauses do not count."""
     parts = ("seconds_sampling", "seconds_estimation", "seconds_update")
     return np.cumsum([sum(row.get(part) or 0.0 for part in parts) for row in rows])
@@ -207,13 +207,15 @@ def _flatten(values: Mapping[str, Any], prefix: str = ""):
             yield prefix + key, value
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A setting in few letters."""
     if isinstance(value, list):
         return "×".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
+    """matplotlib without a display; says what to install where it is missing."""
     try:
         import matplotlib
     except ImportError as missing:

@@ -1,6 +1,8 @@
 """Section 8.1's comparison: runs what is missing, chooses where a setting was swept, compares.
 
-`trellis reproduce cartpole` and `trellis reproduce locomotion`.
+`trellis reproduce cartpole` and `trellis reproduce locomotion`. The runs are in
+`comparison_runs.py`, what is made of them in `comparison_results.py`, `comparison_claims.py` and
+`comparison_files.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from trellis.compare_runs import training_return
+from trellis.experiments import gait
+from trellis.experiments.comparison_files import write_task
+from trellis.experiments.comparison_results import method_record, sweep_record
 from trellis.experiments.comparison_runs import (
+    ITERATIONS,
     METHODS,
     RUNS,
     TASKS,
@@ -20,11 +25,12 @@ from trellis.experiments.comparison_runs import (
     seed_plans,
     sweep_plans,
 )
+from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.runs.log import read_metrics
 
-LAST = 0.1
-"""The part of a run, at its end, that makes its final performance while training."""
+FILMED = ("trpo", "trpo-vine")
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -39,19 +45,35 @@ class Experiment:
     parallel: int = 2
 
     @property
-    def threads(self) -> int:
-        """Of each run: several side by side have one each, a single one has all cores."""
-        return 1 if self.parallel > 1 else 0
+    def _where(self) -> dict[str, Any]:
+        # Several runs side by side have a thread each, a single one has all cores.
+        return {"runs": self.runs, "threads": 1 if self.parallel > 1 else 0}
+
+    def swept(self, task: Task, method: Method) -> list[RunPlan]:
+        """A run of each value of what a method needs to have set; none, if there is no such."""
+        return sweep_plans(task, method, self.scale, **self._where) if method.swept else []
+
+    def compared(self, task: Task, method: Method, value: float | None) -> list[RunPlan]:
+        """A run a seed."""
+        return seed_plans(task, method, self.seeds, self.scale, value, **self._where)
+
+    def command(self, task: Task) -> str:
+        """What makes the results of a task."""
+        what = "cartpole" if task.name == "cartpole" else f"locomotion --tasks {task.name}"
+        methods = " ".join(method.name for method in self.methods)
+        words = f"trellis reproduce {what} --methods {methods} --seeds {self.seeds}"
+        if self.scale != Scale():
+            words += f" --scale {self.scale.single_path:g} --vine-scale {self.scale.vine:g}"
+        return f"{words} --parallel {self.parallel}"
 
 
 def experiment(
     tasks: Sequence[str],
-    methods: Sequence[str] | None,
+    methods: Sequence[str],
     seeds: int,
     scale: float,
     vine_scale: float | None,
     parallel: int,
-    runs: Path = RUNS,
 ) -> Experiment:
     """The experiment of these names; raises in words where there is no such thing."""
     return Experiment(
@@ -59,58 +81,91 @@ def experiment(
         [_named(METHODS, name, "method") for name in methods or METHODS],
         seeds,
         Scale(scale, scale if vine_scale is None else vine_scale),
-        runs,
-        parallel,
+        parallel=parallel,
     )
 
 
-def train(asked: Experiment, say: Callable[[str], None]) -> dict[tuple[str, str], float | None]:
+def run(asked: Experiment, out: Path, say: Say, *, videos: bool = True) -> None:
+    """Trains what is missing, and writes the results of each task to the folder `out`."""
+    chosen = train(asked, say)
+    for task in asked.tasks:
+        say(f"Watching the final policies of {task.name}")
+        write_task(out, task.name, _results(asked, task, chosen, out, say, videos))
+
+
+def train(asked: Experiment, say: Say) -> dict[tuple[str, str], float | None]:
     """Trains all that is asked for; by task and method, the value that a sweep chose."""
     pairs = [(task, method) for task in asked.tasks for method in asked.methods]
-    where: Any = {"runs": asked.runs, "threads": asked.threads}
-    swept = {
-        (task, method): sweep_plans(task, method, asked.scale, **where)
-        for task, method in pairs
-        if method.swept
-    }
-    plain = [
+    first = [
         plan
         for task, method in pairs
-        if not method.swept
-        for plan in seed_plans(task, method, asked.seeds, asked.scale, **where)
+        for plan in asked.swept(task, method) or asked.compared(task, method, None)
     ]
-    execute([*plain, *(p for plans in swept.values() for p in plans)], asked.parallel, say)
-    chosen: dict[tuple[str, str], float | None] = {(t.name, m.name): None for t, m in pairs}
-    for (task, method), plans in swept.items():
-        best = choose(plans)
-        value = getattr(best.config.step, method.swept or "")
-        say(f"{task.name}, {method.label}: the best {method.swept} is {value:g}")
-        chosen[task.name, method.name] = value
+    execute(first, asked.parallel, say)
+    chosen: dict[tuple[str, str], float | None] = {}
+    for task, method in pairs:
+        chosen[task.name, method.name] = value = choose(method, asked.swept(task, method))
+        if value is not None:
+            say(f"{task.name}, {method.label}: the best {method.swept} is {value:g}")
     winners = [
         plan
-        for task, method in swept
-        for plan in seed_plans(
-            task, method, asked.seeds, asked.scale, chosen[task.name, method.name], **where
-        )
+        for task, method in pairs
+        if method.swept
+        for plan in asked.compared(task, method, chosen[task.name, method.name])
     ]
     if winners:
         execute(winners, asked.parallel, say)
     return chosen
 
 
-def choose(plans: Sequence[RunPlan]) -> RunPlan:
-    """The one that did best at the end of its training."""
-    return max(plans, key=lambda plan: final_return(plan.folder))
+def choose(method: Method, plans: Sequence[RunPlan]) -> float | None:
+    """The value of the run that did best at the end of its training; None without a sweep."""
+    if not plans or method.swept is None:
+        return None
+    best = max(plans, key=lambda plan: training_return(read_metrics(plan.folder)))
+    return float(getattr(best.config.step, method.swept))
 
 
-def final_return(folder: Path) -> float:
-    """Mean return of the episodes in the last tenth of a run's iterations; -inf without any."""
-    rows = read_metrics(folder)
-    last = rows[-max(1, round(LAST * len(rows))) :]
-    found = [
-        row["episode_return_mean"] for row in last if row.get("episode_return_mean") is not None
-    ]
-    return float(np.mean(found)) if found else -np.inf
+def _results(
+    asked: Experiment,
+    task: Task,
+    chosen: dict[tuple[str, str], float | None],
+    out: Path,
+    say: Say,
+    videos: bool,
+) -> dict[str, Any]:
+    methods, sweeps, films = {}, {}, {}
+    for method in asked.methods:
+        value = chosen[task.name, method.name]
+        plans = asked.compared(task, method, value)
+        played = [gait.watch(plan.folder) for plan in plans]
+        methods[method.name] = method_record(task, method, asked.scale, plans, played, value)
+        if value is not None:
+            sweeps[method.name] = sweep_record(task, method, asked.swept(task, method), value)
+        if videos and task.moves and method.name in FILMED:
+            name = f"{task.name}-{method.name}.mp4"
+            out.mkdir(parents=True, exist_ok=True)
+            failure = gait.film(_typical(plans, played).folder, out / name)
+            if failure is None:
+                films[method.name] = name
+            else:
+                say(f"no video of {task.name}, {method.label}: {failure}")
+    return {
+        "command": asked.command(task),
+        "commit": commit(),
+        "env": task.env,
+        "iterations": ITERATIONS,
+        "standing_reward": task.standing_reward,
+        "methods": methods,
+        "sweeps": sweeps,
+        "videos": films,
+    }
+
+
+def _typical(plans: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
+    """The run in the middle, neither the best nor the worst."""
+    order = sorted(range(len(plans)), key=lambda index: played[index].returns.mean())
+    return plans[order[len(order) // 2]]
 
 
 def _named(table: dict[str, Any], name: str, what: str) -> Any:

@@ -30,7 +30,7 @@ class Task:
     exponents: tuple[int, ...]
     """The multipliers 1/λ that are tried: 3 to these powers. The middle ones are about what TRPO's
     own steps come down to."""
-    standing_return: float | None = None
+    standing_reward: float | None = None
     """Reward of a time step without any forward velocity."""
     moves: bool = True
     """Whether it has a forward velocity at all."""
@@ -41,8 +41,8 @@ TASKS = {
     for task in (
         Task("cartpole", "trellis/PaperCartPole-v0", tuple(range(-4, 2)), moves=False),
         Task("swimmer", "trellis/PaperSwimmer-v0", tuple(range(-3, 3))),
-        Task("hopper", "trellis/PaperHopper-v0", tuple(range(-5, 0)), standing_return=1.0),
-        Task("walker", "trellis/PaperWalker-v0", tuple(range(-5, 0)), standing_return=1.0),
+        Task("hopper", "trellis/PaperHopper-v0", tuple(range(-5, 0)), standing_reward=1.0),
+        Task("walker", "trellis/PaperWalker-v0", tuple(range(-5, 0)), standing_reward=1.0),
     )
 }
 

@@ -64,6 +64,6 @@ def reproduce(
                 vine_scale,
                 parallel,
             )
-        comparison.train(asked, say)
+        comparison.run(asked, folder, say)
     print(folder)
     return 0

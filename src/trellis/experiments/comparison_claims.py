@@ -1,0 +1,180 @@
+"""What the paper's text says about its comparison, sentence by sentence, and what was found here.
+
+Every verdict is computed from the results; what was not measured has none. What the paper leaves
+open is fixed here:
+
+- a problem is solved when the mean over seeds meets `SOLVED`;
+- a method learns as fast as another when it needs about as many simulator steps to come `WAY` of
+  the way from single-path TRPO's first return to its last.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trellis.experiments.gait import WALKS_LENGTH, WALKS_VELOCITY
+
+Results = Mapping[str, Any]
+"""The tasks of comparison.json."""
+
+EASIER, LARGER = ("cartpole", "swimmer"), ("hopper", "walker")
+CARTPOLE_RETURN = 950.0
+"""Of the 1,000 steps of an episode."""
+SWIMMER_VELOCITY = 3.0 / 40.0
+"""Metres a second: its own length of 3 m within an episode of 40 s."""
+SOLVED = {
+    "cartpole": f"mean return of at least {CARTPOLE_RETURN:g}",
+    "swimmer": f"mean forward velocity of at least {SWIMMER_VELOCITY:g} m/s",
+    **dict.fromkeys(
+        LARGER,
+        f"median episode of at least {WALKS_LENGTH} steps and mean forward velocity of at least"
+        f" {WALKS_VELOCITY:g} m/s",
+    ),
+}
+WAY = 0.9
+SIMILAR = 1.5
+"""A factor in steps, either way, within which two methods learn about as fast."""
+
+
+def claims(tasks: Results) -> list[dict[str, Any]]:
+    """Every claim with its place in the paper, what was found, and whether it holds here."""
+    return [
+        _claim(
+            "8.1",
+            "Single path and vine TRPO solved all of the problems",
+            _solving(tasks, ("trpo", "trpo-vine"), (*EASIER, *LARGER), expected=True),
+        ),
+        _claim("8.1", "… yielding the best solutions", _best(tasks)),
+        _claim(
+            "8.1",
+            "Natural gradient performed well on the two easier problems",
+            _solving(tasks, ("natural-gradient",), EASIER, expected=True),
+        ),
+        _claim(
+            "8.1",
+            "… but was unable to generate hopping and walking gaits that made forward progress",
+            _solving(tasks, ("natural-gradient",), LARGER, expected=False),
+        ),
+        _claim(
+            "8.1",
+            "CEM and CMA … performed poorly on the larger problems",
+            _solving(tasks, ("cem", "cma"), LARGER, expected=False),
+        ),
+        _claim(
+            "8.1",
+            "The max KL method learned somewhat more slowly than our final method (cart-pole)",
+            _speed(tasks, "max-kl", ("cartpole",), slower=True),
+        ),
+        _claim(
+            "6",
+            "The rate of improvement in the policy is similar to the empirical FIM",
+            _speed(tasks, "empirical-fim", (*EASIER, *LARGER), slower=False),
+        ),
+    ]
+
+
+def solved(task: str, record: Mapping[str, Any]) -> bool:
+    """Whether these runs, or this one, meet the task's criterion."""
+    if task == "cartpole":
+        return record["mean_return"] >= CARTPOLE_RETURN
+    if task == "swimmer":
+        return record["mean_velocity"] >= SWIMMER_VELOCITY
+    return record["median_length"] >= WALKS_LENGTH and record["mean_velocity"] >= WALKS_VELOCITY
+
+
+def steps_to(record: Mapping[str, Any], goal: float) -> float:
+    """Simulator steps until the mean curve of training returns reaches `goal`; inf if never."""
+    curve = record["curves"]["return_by_steps"]
+    reached = np.flatnonzero(np.array(curve["mean"]) >= goal)
+    return float(curve["x"][reached[0]]) if len(reached) else np.inf
+
+
+def _claim(
+    section: str, sentence: str, found: Sequence[tuple[str, bool]]
+) -> dict[str, str | bool | None]:
+    return {
+        "section": section,
+        "paper": sentence,
+        "found": "; ".join(words for words, _ in found) or "not measured here",
+        "holds": all(holds for _, holds in found) if found else None,
+    }
+
+
+def _solving(
+    tasks: Results, methods: Sequence[str], names: Sequence[str], *, expected: bool
+) -> list[tuple[str, bool]]:
+    """For each task and method that was measured: whether it is solved, and what it does."""
+    found = []
+    for name in names:
+        for method in methods:
+            record = tasks.get(name, {}).get("methods", {}).get(method)
+            if record is None:
+                continue
+            achieved = solved(name, record)
+            count = sum(solved(name, run) for run in record["runs"])
+            word = "solved" if achieved else "not solved"
+            found.append(
+                (
+                    f"{name}, {record['label']}: {word} ({_doing(record)};"
+                    f" {count} of {len(record['runs'])} seeds)",
+                    achieved is expected,
+                )
+            )
+    return found
+
+
+def _doing(record: Mapping[str, Any]) -> str:
+    words = f"return {record['mean_return']:.0f}"
+    if "mean_velocity" in record:
+        words += (
+            f", {record['mean_velocity']:.2f} m/s, median episode {record['median_length']:.0f}"
+        )
+    return words
+
+
+def _best(tasks: Results) -> list[tuple[str, bool]]:
+    """Where TRPO and something else were run: which mean score is the highest."""
+    found = []
+    for name, task in tasks.items():
+        methods = task["methods"]
+        ours = {"trpo", "trpo-vine"} & methods.keys()
+        if not ours or len(methods) == len(ours):
+            continue
+        best = max(methods, key=lambda method: methods[method]["mean_return"])
+        score = methods[best]
+        words = f"{name}: {score['label']} has the highest mean, {score['mean_return']:.0f}"
+        if best in ours:
+            found.append((words, True))
+            continue
+        trpo = methods[max(ours, key=lambda method: methods[method]["mean_return"])]
+        # Student's intervals; a single seed has none, and then nothing speaks for a tie.
+        low, high = score["interval_95"][0], trpo["interval_95"][1]
+        tie = low is not None and high is not None and low <= high
+        words += f", {trpo['label']} {trpo['mean_return']:.0f}"
+        words += " (intervals overlap)" if tie else " (intervals apart)"
+        found.append((words, tie))
+    return found
+
+
+def _speed(
+    tasks: Results, method: str, names: Sequence[str], *, slower: bool
+) -> list[tuple[str, bool]]:
+    """How many times the steps of single-path TRPO a method needs for most of the way."""
+    found = []
+    for name in names:
+        methods = tasks.get(name, {}).get("methods", {})
+        if method not in methods or "trpo" not in methods:
+            continue
+        curve = methods["trpo"]["curves"]["return_by_steps"]["mean"]
+        goal = curve[0] + WAY * (curve[-1] - curve[0])
+        ratio = steps_to(methods[method], goal) / steps_to(methods["trpo"], goal)
+        times = f"{ratio:.2f} times the steps of" if np.isfinite(ratio) else "never as far as"
+        words = (
+            f"{name}, {methods[method]['label']}: {times} {methods['trpo']['label']} to"
+            f" {WAY:.0%} of its way, final return {methods[method]['mean_return']:.0f} against"
+            f" {methods['trpo']['mean_return']:.0f}"
+        )
+        holds = 1 < ratio < np.inf if slower else 1 / SIMILAR <= ratio <= SIMILAR
+        found.append((words, bool(holds)))
+    return found
