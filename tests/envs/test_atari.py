@@ -45,7 +45,7 @@ def follow_gymnasium(game: str, steps: int, **wrapper) -> None:
         assert np.array_equal(first[row], theirs[row].reset(seed=seeds[row])[0])
     assert env.action_space == theirs[0].action_space
     for t in range(steps):
-        actions = rng.integers(env.action_space.n, size=2)
+        actions = contract.random_actions(env, rng)
         step = env.step(actions)
         for row in range(2):
             frames, reward, terminated, truncated, info = theirs[row].step(actions[row])

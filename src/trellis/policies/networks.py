@@ -27,6 +27,12 @@ class Network(Protocol):
         """Of the weights, in the order in which `apply` takes them."""
         ...
 
+    @property
+    def values_per_state(self) -> int:
+        """About how many numbers are made on the way to one state's outputs: of so many states that
+        these stay in a cache, derivatives are taken together."""
+        ...
+
     def init(self, rng: np.random.Generator) -> list[np.ndarray]: ...
     def apply(self, weights: Sequence[Array], observation: Any) -> Array: ...
 
@@ -70,6 +76,11 @@ class MLP:
             if has_bias:
                 shapes.append((columns,))
         return tuple(shapes)
+
+    @property
+    def values_per_state(self) -> int:
+        """Units of all layers."""
+        return sum((self.inputs, *self.hidden, self.outputs))
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Orthogonal matrices, zero biases."""

@@ -1,0 +1,153 @@
+"""The paper's network for images: convolutions of stride 2, then dense layers (Sec. 8.2, Fig. 3).
+
+Two convolutions of 16 channels, 4×4 with stride 2 and no padding, and 20 units; with the `paper`
+preprocessing (52×40, four frames) and the factored action (3 + 3 + 2) that is
+
+    (4·4·4 + 1)·16 + (4·4·16 + 1)·16 + (11·8·16 + 1)·20 + (20 + 1)·8 = 33,500
+
+parameters, as the paper says. It does not say which nonlinearity: convolutions have rectifiers, as
+in Mnih et al. 2013, whom it follows with images, and dense layers tanh, as in its other networks.
+
+A convolution here is a rearrangement and a matrix product. A kernel of twice its stride is, on
+blocks of stride × stride pixels taken together as channels, a kernel of 2×2 with stride 1: four
+shifted views of the blocks, side by side, times a matrix. XLA's own convolution takes 10 to 20
+times as long backward on a CPU. Pictures come as bytes and are scaled to [0, 1] here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from trellis.policies.networks import MLP, orthogonal
+
+Array = Any  # a NumPy or a JAX array
+
+KERNEL, STRIDE = 4, 2
+WHITE = 255.0
+
+
+@dataclass(frozen=True)
+class ConvNet:
+    """Pictures (..., frames, height, width) of bytes -> (..., outputs)."""
+
+    inputs: tuple[int, int, int]
+    """Frames (or colours), height, width."""
+    channels: tuple[int, ...]
+    """Of the convolutions, each 4×4 with stride 2."""
+    hidden: tuple[int, ...]
+    """Units of the dense layers that follow."""
+    outputs: int
+    output_scale: float = 0.01
+    """Gain of the last layer's initialization."""
+
+    def __post_init__(self):
+        if len(self.inputs) != 3:
+            raise ValueError(f"pictures are (frames, height, width), got {self.inputs}")
+        if min(self.channels, default=1) < 1:
+            raise ValueError(f"every convolution needs a channel, got {self.channels}")
+        for _, height, width in self.pictures:
+            if height < 1 or width < 1:
+                raise ValueError(
+                    f"{len(self.channels)} convolutions of {KERNEL}×{KERNEL} with stride {STRIDE}"
+                    f" leave nothing of pictures of {self.inputs[1]}×{self.inputs[2]}"
+                )
+
+    @property
+    def num_outputs(self) -> int:
+        """Units of the last layer."""
+        return self.outputs
+
+    @property
+    def pictures(self) -> list[tuple[int, int, int]]:
+        """(channels, height, width) before the first convolution and after each."""
+        pictures = [self.inputs]
+        for channels in self.channels:
+            _, height, width = pictures[-1]
+            rows, columns = ((side - KERNEL) // STRIDE + 1 for side in (height, width))
+            pictures.append((channels, rows, columns))
+        return pictures
+
+    @property
+    def dense(self) -> MLP:
+        """What comes after the convolutions."""
+        flat = math.prod(self.pictures[-1])
+        return MLP(flat, self.hidden, self.outputs, output_scale=self.output_scale)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Kernels (4, 4, in, out), each with its bias, then the dense layers."""
+        shapes: list[tuple[int, ...]] = []
+        channels = self.inputs[0]
+        for outputs in self.channels:
+            shapes += [(KERNEL, KERNEL, channels, outputs), (outputs,)]
+            channels = outputs
+        return (*shapes, *self.dense.shapes)
+
+    @property
+    def values_per_state(self) -> int:
+        """Numbers that are made on the way from one picture to its outputs, nearly: the patches."""
+        pictures = self.pictures
+        return sum(
+            KERNEL * KERNEL * before[0] * after[1] * after[2]
+            for before, after in pairwise(pictures)
+        )
+
+    def init(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """Orthogonal matrices, kernels too, and zero biases."""
+        weights: list[np.ndarray] = []
+        for shape in self.shapes[: 2 * len(self.channels) : 2]:
+            matrix = orthogonal(rng, math.prod(shape[:-1]), shape[-1])
+            weights += [math.sqrt(2.0) * matrix.reshape(shape), np.zeros(shape[-1])]
+        return [*weights, *self.dense.init(rng)]
+
+    def apply(self, weights: Sequence[Array], observation: Array) -> Array:
+        """(..., frames, height, width) bytes -> (..., outputs), in the weights' precision."""
+        xp = weights[0].__array_namespace__()
+        lead = observation.shape[:-3]
+        blocks = _blocks_of_frames(observation.reshape(-1, *self.inputs))
+        x = xp.astype(blocks, weights[0].dtype) * (1.0 / WHITE)
+        for index in range(len(self.channels)):
+            if index:
+                x = _blocks(x)
+            x = _convolve(xp, x, weights[2 * index], weights[2 * index + 1])
+        x = x.reshape(*lead, math.prod(self.pictures[-1]))
+        return self.dense.apply(weights[2 * len(self.channels) :], x)
+
+
+def _blocks_of_frames(x: Array) -> Array:
+    """(n, frames, height, width) -> (n, height/2, width/2, 2·2·frames); odd edges are cut."""
+    n, frames, height, width = x.shape
+    rows, columns = height // STRIDE, width // STRIDE
+    x = x[:, :, : rows * STRIDE, : columns * STRIDE]
+    x = x.reshape(n, frames, rows, STRIDE, columns, STRIDE)
+    return x.transpose(0, 2, 4, 3, 5, 1).reshape(n, rows, columns, -1)
+
+
+def _blocks(x: Array) -> Array:
+    """(n, height, width, channels) -> (n, height/2, width/2, 2·2·channels); odd edges are cut.
+
+    No window reaches an edge that is cut: with an odd side the last one ends before it.
+    """
+    n, height, width, channels = x.shape
+    rows, columns = height // STRIDE, width // STRIDE
+    x = x[:, : rows * STRIDE, : columns * STRIDE]
+    x = x.reshape(n, rows, STRIDE, columns, STRIDE, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows, columns, -1)
+
+
+def _convolve(xp: Any, blocks: Array, kernel: Array, bias: Array) -> Array:
+    """Rectified 2×2 convolution of blocks, (n, rows, columns, k) -> (n, rows-1, columns-1, out)."""
+    rows, columns = blocks.shape[1] - 1, blocks.shape[2] - 1
+    corners = [blocks[:, i : i + rows, j : j + columns] for i in range(2) for j in range(2)]
+    patches = xp.concatenate(corners, axis=-1)
+    inputs, outputs = kernel.shape[2:]
+    # (block row, row in it, block column, column in it, …) -> blocks first, as the patches have it.
+    matrix = kernel.reshape(2, STRIDE, 2, STRIDE, inputs, outputs)
+    matrix = matrix.transpose(0, 2, 1, 3, 4, 5).reshape(-1, outputs)
+    # A product for each picture: how its numbers are rounded does not depend on its neighbours.
+    product = patches.reshape(len(blocks), rows * columns, -1) @ matrix
+    return xp.maximum(product + bias, 0.0).reshape(len(blocks), rows, columns, outputs)
