@@ -90,6 +90,8 @@ class BatchEnv(abc.ABC):
     """
 
     restorability: Restorability = Restorability.NONE
+    most_rows: int | None = None
+    """Of a batch in which rollouts advance together, where more would bring nothing but cost."""
 
     def __init__(
         self,

@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 
 from trellis.envs.batch import Observation
 
-Encoder = Callable[[Observation], NDArray[np.float32]]
+Encoder = Callable[[Observation], NDArray[Any]]
+MOST_FRAMES = 16
+"""In a stack of pictures: this tells (frames, height, width) from (height, width, colours)."""
+SMALLEST_PICTURE = 10
+"""Height and width that two convolutions leave something of."""
 
 
 class UnsupportedSpaceError(ValueError):
@@ -18,7 +22,10 @@ class UnsupportedSpaceError(ValueError):
 
 def observation_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
     """How many features an observation makes, and the function from a batch of observations to
-    float32 rows: boxes flattened, categories one-hot, Dict and Tuple side by side in order."""
+    float32 rows: boxes flattened, categories one-hot, Dict and Tuple side by side in order.
+    Pictures stay as they are, bytes."""
+    if picture_shape(space) is not None:
+        return int(np.prod(space.shape or ())), np.asarray
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
 
@@ -54,6 +61,16 @@ def observation_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
         " MultiDiscrete, MultiBinary, and Dict and Tuple of them. Wrap the environment, for example"
         " with gymnasium.wrappers.FlattenObservation or TransformObservation"
     )
+
+
+def picture_shape(space: spaces.Space[Any]) -> tuple[int, int, int] | None:
+    """(frames, height, width) where observations are stacks of pictures, else None."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return None
+    frames, height, width = space.shape
+    if frames > MOST_FRAMES or min(height, width) < SMALLEST_PICTURE:
+        return None
+    return frames, height, width
 
 
 def action_kind(space: spaces.Space[Any]) -> int | tuple[int, ...]:

@@ -13,10 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import MLP, Network, unflatten
+from trellis.sampling.frames import Stacks
 
 Array = Any  # a NumPy or a JAX array
 CriticState = dict[str, np.ndarray]
+
+PICTURES_AT_ONCE = 64
+"""That V is computed of together: few enough to stay near the cache."""
 
 
 class Critic(Protocol):
@@ -42,18 +47,24 @@ class Critic(Protocol):
 
 @dataclass(frozen=True)
 class MLPCritic:
-    """A tanh network, fitted by epochs of minibatches that are compiled as one program."""
+    """A tanh network, after convolutions if it looks at pictures, fitted by epochs of minibatches
+    that are compiled as one program."""
 
-    features: int
+    features: int | tuple[int, int, int]
+    """How many, or (frames, height, width)."""
     hidden: tuple[int, ...] = (64, 64)
     learning_rate: float = 1e-3
     epochs: int = 10
     minibatch: int = 128
+    channels: tuple[int, ...] = (16, 16)
+    """Of the convolutions."""
 
     @property
-    def network(self) -> MLP:
+    def network(self) -> MLP | ConvNet:
         """features → 1."""
-        return MLP(self.features, self.hidden, 1, output_scale=1.0)
+        if isinstance(self.features, int):
+            return MLP(self.features, self.hidden, 1, output_scale=1.0)
+        return ConvNet(self.features, self.channels, self.hidden, 1, output_scale=1.0)
 
     def init(self, rng: np.random.Generator) -> CriticState:
         """Orthogonal weights and a fresh Adam."""
@@ -67,10 +78,30 @@ class MLPCritic:
         }
 
     def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """By NumPy: the number of rows varies from call to call."""
+        """By NumPy: the number of rows varies from call to call. Pictures are gathered, and looked
+        at, a few at a time."""
         del age
+        if not isinstance(self.features, int):
+            return self._predict_pictures(state, observation)
         weights, _ = unflatten(self.network, state["weights"])
         return self.network.apply(weights, np.asarray(observation, np.float32))[..., 0]
+
+    def _predict_pictures(self, state: CriticState, observation: Array) -> np.ndarray:
+        lead, stack = observation.shape[:-3], observation.shape[-3:]
+        if isinstance(observation, Stacks):
+            rows, frames = observation.index.reshape(-1, stack[0]), observation.store.on_device
+        else:
+            rows, frames = observation.reshape(-1, *stack), None
+        n = len(rows)
+        pieces = 1
+        while pieces * PICTURES_AT_ONCE < n:  # a handful of sizes to compile for
+            pieces *= 2
+        padded = np.zeros((pieces * PICTURES_AT_ONCE, *rows.shape[1:]), rows.dtype)
+        padded[:n] = rows
+        count = -(-n // PICTURES_AT_ONCE)
+        chunks = padded.reshape(pieces, PICTURES_AT_ONCE, *rows.shape[1:])
+        values = _predict(self.network, state["weights"], chunks, count, frames)
+        return np.asarray(values).reshape(-1)[:n].reshape(lead)
 
     def fit(
         self,
@@ -87,13 +118,19 @@ class MLPCritic:
         per_epoch = n // size
         order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(self.epochs)])
         batches = order.reshape(self.epochs * per_epoch, size).astype(np.int32)
+        frames = None
+        if isinstance(observation, Stacks):
+            observation, frames = observation.index, observation.store.on_device
+        elif isinstance(self.features, int):
+            observation = np.asarray(observation, np.float32)
         new, loss = _fit(
             self.network,
             self.learning_rate,
             state,
-            np.asarray(observation, np.float32),
+            observation,
             np.asarray(target, np.float32),
             batches,
+            frames,
         )
         return {name: np.asarray(value) for name, value in new.items()}, float(loss)
 
@@ -106,12 +143,13 @@ def _fit(
     observation: Array,
     target: Array,
     batches: Array,
+    frames: Array | None,
 ) -> tuple[Any, Array]:
     adam = optax.scale_by_adam()
 
     def loss_of(vector: Array, rows: Array) -> Array:
         weights, _ = unflatten(network, vector)
-        error = network.apply(weights, observation[rows])[:, 0] - target[rows]
+        error = network.apply(weights, _look(frames, observation[rows]))[:, 0] - target[rows]
         return jnp.mean(error * error)
 
     def descend(carry: tuple[Array, Any], rows: Array) -> tuple[tuple[Array, Any], Array]:
@@ -132,6 +170,25 @@ def _fit(
         "adam_nu": moments.nu,
         "adam_count": moments.count,
     }, jnp.mean(losses)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _predict(
+    network: Network, vector: Array, chunks: Array, count: Array, frames: Array | None
+) -> Array:
+    """V of the first `count` chunks, (chunks, size)."""
+    weights, _ = unflatten(network, vector)
+
+    def body(index: Array, values: Array) -> Array:
+        value = network.apply(weights, _look(frames, chunks[index]))[:, 0]
+        return values.at[index].set(value)
+
+    return jax.lax.fori_loop(0, count, body, jnp.zeros(chunks.shape[:2], vector.dtype))
+
+
+def _look(frames: Array | None, observation: Array) -> Array:
+    """Observations as they are seen: stacks of frames where they are indices of such."""
+    return observation if frames is None else frames[observation]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.policies.policy import Policy
+from trellis.sampling.frames import Stacks
 
 Array = Any  # a NumPy or a JAX array
 
@@ -60,6 +61,14 @@ class Chunks(NamedTuple):
     batch: StateBatch
     count: Array
     """How many of the pieces hold data; the rest is padding that is never looked at."""
+    frames: Any = None
+    """Where pictures are stored once, (m, height, width); observations are indices into them."""
+
+    def look(self, batch: StateBatch) -> StateBatch:
+        """A piece with its observations as they are seen: stacks of frames are gathered here."""
+        if self.frames is None:
+            return batch
+        return batch._replace(observation=self.frames[batch.observation])
 
 
 class GradientSums(NamedTuple):
@@ -92,7 +101,11 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
         out[:n] = leaf
         return out.reshape(capacity, chunk_size, *leaf.shape[1:])
 
-    return Chunks(jax.tree.map(pad, batch), np.int32(-(-n // chunk_size)))
+    pieces, count = jax.tree.map(pad, batch), np.int32(-(-n // chunk_size))
+    if isinstance(batch.observation, Stacks):
+        index = pieces.observation.index
+        return Chunks(pieces._replace(observation=index), count, batch.observation.store.on_device)
+    return Chunks(pieces, count)
 
 
 def sum_gradient(
@@ -112,6 +125,8 @@ def gradient_and_outputs(
     """
 
     def chunk_sums(batch: StateBatch) -> tuple[GradientSums, Array]:
+        batch = chunks.look(batch)
+
         def surrogate(theta: Array) -> tuple[Array, Array]:
             outputs = policy.outputs(theta, batch.observation)
             log_prob = _log_prob(policy, policy.params_of(theta, outputs), batch)
@@ -148,7 +163,7 @@ def sum_evaluation(
     """
 
     def chunk_sums(data: tuple[StateBatch, Array]) -> EvaluationSums:
-        batch, outputs = data
+        batch, outputs = chunks.look(data[0]), data[1]
         old_params = policy.params_of(old, outputs)
         new_params = policy.params_of(new, policy.outputs(new, batch.observation))
         gain = surrogate_gains(
@@ -177,6 +192,7 @@ def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chu
     """The largest ½(Jd)ᵀM(Jd) of any state: the quadratic model of its KL along `direction`."""
 
     def chunk_max(batch: StateBatch) -> Array:
+        batch = chunks.look(batch)
         params, tangent = jax.jvp(
             lambda theta: policy.distribution_params(theta, batch.observation)[0],
             (theta,),

@@ -63,9 +63,8 @@ def fisher_operator(
     """
 
     def linearize(batch: StateBatch) -> tuple[Any, Any]:
-        return jax.linearize(
-            lambda theta: policy.distribution_params(theta, batch.observation)[0], theta
-        )
+        observation = chunks.look(batch).observation
+        return jax.linearize(lambda theta: policy.distribution_params(theta, observation)[0], theta)
 
     def chunk_product(batch: StateBatch, params: Any, jacobian: Any, v: Array) -> Array:
         image = _weighted_metric_product(policy, curvature, params, batch, jacobian(v))

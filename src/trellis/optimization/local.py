@@ -29,6 +29,9 @@ Array = Any  # a NumPy or a JAX array
 
 LARGEST_CHUNK = 8192
 """States per chunk at most: enough to keep all cores busy, few enough to stay near the cache."""
+SMALLEST_CHUNK = 16
+CHUNK_BYTES = 1 << 23
+"""Of a chunk's values on their way through the network, which makes chunks of pictures small."""
 
 
 class LocalObjective:
@@ -89,7 +92,7 @@ class TrustRegion:
         estimator: Estimator = Estimator.IMPORTANCE,
         *,
         expected_states: int = 50_000,
-        largest_chunk: int = LARGEST_CHUNK,
+        largest_chunk: int | None = None,
         shards: int = 1,
     ):
         if config.row.curvature is Curvature.EMPIRICAL and estimator is not Estimator.IMPORTANCE:
@@ -98,6 +101,7 @@ class TrustRegion:
                 " path; with vine use method trpo"
             )
         self.config = config
+        largest_chunk = largest_chunk or _largest_chunk(policy)
         wanted = num_rows(expected_states, config.fisher_fraction, shards)
         fisher_states = min(expected_states, wanted)
         self._chunk_size = _even_chunk(expected_states, largest_chunk)
@@ -143,6 +147,12 @@ def local_step(
         policy, estimator, config.row.curvature, theta, chunks, fisher_chunks
     )
     return take_step(objective, theta, config)
+
+
+def _largest_chunk(policy: Policy) -> int:
+    """As many states as the cache has room for."""
+    states = CHUNK_BYTES // (4 * policy.network.values_per_state)
+    return max(SMALLEST_CHUNK, min(states, LARGEST_CHUNK))
 
 
 def _even_chunk(states: int, largest: int) -> int:

@@ -107,6 +107,7 @@ class ConvNet:
     def apply(self, weights: Sequence[Array], observation: Array) -> Array:
         """(..., frames, height, width) bytes -> (..., outputs), in the weights' precision."""
         xp = weights[0].__array_namespace__()
+        observation = xp.asarray(observation)
         lead = observation.shape[:-3]
         blocks = _blocks_of_frames(observation.reshape(-1, *self.inputs))
         x = xp.astype(blocks, weights[0].dtype) * (1.0 / WHITE)

@@ -61,8 +61,9 @@ class Rollouts:
         length: int,
         gamma: float,
         common_random_numbers: bool = True,
+        most_rows: int = MOST_ROWS,
     ):
-        chunks = -(-states * actions // MOST_ROWS)
+        chunks = -(-states * actions // most_rows)
         self._chunk_states = -(-states // chunks)
         self._make_env = make_env
         self._env: Branching | None = None  # made when first needed: to evaluate takes none
@@ -133,7 +134,8 @@ class Rollouts:
             raw = self._encode(step.observation)
             if t == self._length - 1 or not active.any():
                 break
-            outputs = self._policy.network.apply(weights, normalize(raw).reshape(K, C, -1))
+            seen = normalize(raw).reshape(K, C, *raw.shape[1:])
+            outputs = self._policy.network.apply(weights, seen)
             action = distribution.sample(distribution.params(outputs, free), noise[t])
             action = action.reshape(K * C, *action.shape[2:])
             discount *= self._gamma

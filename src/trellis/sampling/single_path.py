@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from trellis.policies.policy import Policy
+from trellis.sampling.frames import PathMemory
 from trellis.sampling.samples import Observation, Samples
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
@@ -89,6 +90,7 @@ class SinglePath:
         noise = distribution.noise(actions_rng, (T, N))
         weights, free = self._policy.unflatten(theta)
         outputs_of = self._policy.network.apply
+        memory = PathMemory(raw, T)
         rows: list[tuple[Any, ...]] = []
         ends: list[tuple[Any, ...]] = []
         for t in range(T):
@@ -96,27 +98,30 @@ class SinglePath:
             outputs = outputs_of(weights, observation)
             action = distribution.sample(distribution.params(outputs, free), noise[t])
             seen, reward, terminated, truncated = self._env.step(action)
-            rows.append(
-                (raw, observation, outputs, action, reward, terminated, truncated, age.copy())
-            )
+            marks = memory.mark(raw), memory.mark(observation)
+            rows.append((*marks, outputs, action, reward, terminated, truncated, age.copy()))
             raw = self._encode(seen)
+            memory.advance(raw)
             age += 1
             episode_return += reward
             ended = terminated | truncated
             if ended.any():
                 (ids,) = np.nonzero(ended)
-                ends += [(t, i, raw[i], episode_return[i], age[i]) for i in ids]
+                last = memory.mark(raw)
+                ends += [(t, i, last[i], episode_return[i], age[i]) for i in ids]
                 raw = raw.copy()
                 raw[ids] = self._reset(ids, resets)
+                memory.begin(ids, raw[ids])
                 age[ids], episode_return[ids] = 0, 0.0
 
         before, observation, outputs, action, reward, terminated, truncated, ages = (
             np.stack(column) for column in zip(*rows, strict=True)
         )
-        final = np.stack([end[2] for end in ends]) if ends else raw[:0]
+        last = memory.mark(raw)
+        final = np.stack([end[2] for end in ends]) if ends else last[:0]
         samples = Samples(
-            observation=observation,
-            raw_observation=before,
+            observation=memory.recall(observation),
+            raw_observation=memory.recall(before),
             action=action,
             log_q=distribution.log_prob(distribution.params(outputs, free), action),
             reward=reward,
@@ -125,8 +130,8 @@ class SinglePath:
             age=ages,
             weight=np.ones((T, N), np.float32),
             final_at=np.array([end[:2] for end in ends], np.int64).reshape(-1, 2),
-            final_observation=normalize(final),
-            last_observation=normalize(raw),
+            final_observation=normalize(memory.recall(final)),
+            last_observation=normalize(memory.recall(last)),
             episode_return=np.array([end[3] for end in ends]),
             episode_length=np.array([end[4] for end in ends], np.int64),
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from trellis.policies.policy import Policy
 from trellis.sampling.proposals import choose_proposal, propose
-from trellis.sampling.rollouts import Branching, Rollouts
+from trellis.sampling.rollouts import MOST_ROWS, Branching, Rollouts
 from trellis.sampling.samples import Branches, Observation, Samples
 from trellis.sampling.single_path import SinglePath
 from trellis.streams import Purpose, stream
@@ -63,6 +63,7 @@ class Vine:
             length=rollout_length,
             gamma=gamma,
             common_random_numbers=common_random_numbers,
+            most_rows=getattr(env, "most_rows", None) or MOST_ROWS,
         )
         self._policy, self._gamma = policy, gamma
         self._trunk_length, self._states = trunk_length, states
