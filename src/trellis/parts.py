@@ -6,9 +6,10 @@ What can be refused is refused here, before anything runs.
 from collections.abc import Callable
 
 from trellis import envs
-from trellis.envs.encoding import Encoder, action_kind
+from trellis.envs.encoding import Encoder, PictureFeatures, action_kind
 from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
 from trellis.estimation.objective import Estimator
+from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
@@ -45,14 +46,29 @@ def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Poli
     """The policy that the configuration describes, for the spaces of an environment."""
     kind = action_kind(env.action_space)
     distribution = DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
-    network = MLP(
-        features,
-        config.policy.hidden,
-        distribution.num_outputs,
-        hidden_biases=config.policy.hidden_biases,
-        output_scale=config.policy.output_scale,
-    )
+    if isinstance(features, PictureFeatures):
+        network = _convolutions(config, features, distribution.num_outputs)
+    else:
+        network = MLP(
+            features,
+            config.policy.hidden,
+            distribution.num_outputs,
+            hidden_biases=config.policy.hidden_biases,
+            output_scale=config.policy.output_scale,
+        )
     return Policy(network, distribution, config.policy.initial_log_std)
+
+
+def _convolutions(config: TrainConfig, features: PictureFeatures, outputs: int) -> ConvNet:
+    if config.estimation.normalize_observations:
+        raise ValueError(
+            f"{config.env} shows pictures, which are scaled to [0, 1] as they are and not"
+            " normalized: take --preset modern/atari, or set normalize_observations to false"
+        )
+    policy = config.policy
+    return ConvNet(
+        features.shape, policy.channels, policy.hidden, outputs, output_scale=policy.output_scale
+    )
 
 
 def build_critic(config: TrainConfig, features: int) -> Critic | None:
@@ -64,19 +80,29 @@ def build_critic(config: TrainConfig, features: int) -> Critic | None:
         case "none":
             return None
         case "linear":
+            if isinstance(features, PictureFeatures):
+                raise ValueError("a linear critic cannot look at pictures: set critic to mlp")
             return LinearCritic(features)
         case "mlp":
+            pictures = isinstance(features, PictureFeatures)
             return MLPCritic(
-                features,
+                features.shape if pictures else features,
                 settings.critic_hidden,
                 settings.critic_learning_rate,
                 settings.critic_epochs,
                 settings.critic_minibatch,
+                config.policy.channels,
             )
 
 
 def build_sampler(
-    config: TrainConfig, env: envs.BatchEnv, make_env: MakeEnv, policy: Policy, encode: Encoder
+    config: TrainConfig,
+    env: envs.BatchEnv,
+    make_env: MakeEnv,
+    policy: Policy,
+    encode: Encoder,
+    *,
+    shard: int = 0,
 ) -> tuple[SinglePath | Vine, Estimator]:
     """What collects samples, and the estimator that goes with it."""
     sampling, vine = config.sampling, config.sampling.vine
@@ -88,6 +114,7 @@ def build_sampler(
             steps=sampling.steps_per_env,
             whole_paths=sampling.whole_paths,
             seed=config.seed,
+            shard=shard,
         )
         return sampler, Estimator.IMPORTANCE
     sampler = Vine(
@@ -103,6 +130,7 @@ def build_sampler(
         proposal=vine.proposal,
         common_random_numbers=vine.common_random_numbers,
         seed=config.seed,
+        shard=shard,
     )
     every = sampler.proposal is Proposal.EVERY
     return sampler, Estimator.ENUMERATED if every else Estimator.SELF_NORMALIZED

@@ -29,6 +29,7 @@ SHORT = {
     "method": "--method",
     "max_kl": "--max-kl",
     "sampler": "--sampler",
+    "shards": "--shards",
 }
 """Names without their group, for what is set most."""
 OUT: Any = Path | None

@@ -1,8 +1,9 @@
 """The loop (Sec. 6): sample, estimate, step. One iteration is `iterate(state) -> (state, metrics)`.
 
 Everything that surrounds it (logs, evaluation on a schedule, checkpoints, progress) is in `runs/`
-and calls this. `iterate` is a pure function of the state but for the environments, which live here;
-`freeze` and `thaw` take them along.
+and calls this. The samples are with the shards of a team (`scale/`), one in this process by
+default: what is asked of them here are sums over all. `iterate` is a pure function of the state but
+for the environments, which live with the shards; `freeze` and `thaw` take them along.
 """
 
 import dataclasses
@@ -15,17 +16,12 @@ import numpy as np
 
 from trellis import envs
 from trellis.envs.encoding import observation_encoder
-from trellis.estimation import batches
-from trellis.estimation.normalization import Moments, Standardizer, no_moments
-from trellis.estimation.objective import StateBatch
-from trellis.estimation.returns import gae, path_returns, running_returns, successor_values
-from trellis.optimization.local import TrustRegion
+from trellis.estimation.normalization import Moments, no_moments
 from trellis.optimization.trust_region import Status
 from trellis.parts import (
     MakeEnv,
     build_critic,
     build_policy,
-    build_sampler,
     env_from_catalog,
     require_restorable,
 )
@@ -33,8 +29,9 @@ from trellis.policies.policy import Policy
 from trellis.runs import state as run_state
 from trellis.runs.config import TrainConfig
 from trellis.runs.state import Evaluation, TrainState
-from trellis.sampling.samples import Samples
-from trellis.sampling.vine import Vine
+from trellis.sampling.single_path import PathState
+from trellis.scale.shard import Collected, Criticism, Estimated, Standing, normalizer
+from trellis.scale.team import LocalTeam, Team
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
 
@@ -43,31 +40,41 @@ logger = logging.getLogger(__name__)
 EVALUATION_LIMIT = 100_000
 """Steps after which an evaluation gives up on an episode that does not end."""
 
+MakeTeam = Callable[[TrainConfig, MakeEnv | None, Policy], Team]
+
 
 class Trainer:
     """TRPO by single path or vine, for one configuration.
 
-    `make_env(num_envs)` replaces the lookup of `config.env`, for environments that have no id.
+    `make_env(num_envs)` replaces the lookup of `config.env`, for environments that have no id;
+    `make_team` has the shards held elsewhere than in this process.
     """
 
     def __init__(
-        self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+        self,
+        config: TrainConfig,
+        make_env: MakeEnv | None = None,
+        policy: Policy | None = None,
+        *,
+        make_team: MakeTeam | None = None,
     ):
         self.config = config
         self._make_env = make_env or env_from_catalog(config)
-        self.env = self._make_env(config.sampling.paths)
+        local = None if make_team else LocalTeam(config, make_env, policy)
+        self.env = local.shards[0].env if local else self._make_env(1)
         if config.sampling.is_vine:
             require_restorable(self.env)
-        features, self.encode = observation_encoder(self.env.observation_space)
-        self.policy = policy or build_policy(config, features, self.env)
-        self._features = features
-        self._critic = build_critic(config, features)
-        self._sampler, estimator = build_sampler(
-            config, self.env, self._make_env, self.policy, self.encode
-        )
-        self._trust_region = TrustRegion(
-            self.policy, config.step, estimator, expected_states=config.sampling.batch_size
-        )
+        self._features, self.encode = observation_encoder(self.env.observation_space)
+        self.policy = policy or build_policy(config, self._features, self.env)
+        self._critic = build_critic(config, self._features)
+        self._team: Team
+        if local:
+            self._team = local
+        else:
+            assert make_team is not None
+            self._team = make_team(config, make_env, self.policy)
+        self._standing: tuple[Any, Any] = (None, None)
+        """Path and discounted returns that the shards know of."""
         self._eval_env: envs.BatchEnv | None = None
 
     def start(self) -> TrainState:
@@ -79,40 +86,50 @@ class Trainer:
             critic=critic,
             observation_moments=no_moments((self._features,)),
             return_moments=no_moments(()),
-            discounted_return=np.zeros(self.env.num_envs),
+            discounted_return=np.zeros(self.config.sampling.paths),
             path=None,
         )
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
         """One iteration: the next state, and what happened in it."""
+        if self._standing[0] is not state.path or self._standing[1] is not state.discounted_return:
+            self._stand(state)
+        team = self._team
         clock = [time.perf_counter()]
-        samples, path = self._sampler.collect(
-            state.theta, self.normalizer(state.observation_moments), state.path, state.iteration
+        collected: Collected = team.ask(
+            "collect", state.theta, state.observation_moments, state.iteration
         )
         clock.append(time.perf_counter())
 
-        state, batch, critic_metrics = self._estimate(state, samples)
+        return_moments, reward_scale = self._scale_rewards(state.return_moments, collected)
+        estimated: Estimated = team.ask("estimate", state.critic, reward_scale)
         clock.append(time.perf_counter())
 
-        rows = stream(self.config.seed, Purpose.FISHER_ROWS, iteration=state.iteration)
-        theta, info = self._trust_region.step(state.theta, batch, rows)
-        theta = np.asarray(theta)
+        theta, info = team.step(state.theta, estimated.values)
         clock.append(time.perf_counter())
 
+        finished = team.finish(theta)
+        path, discounted_return = self._standing = _joined(finished.standings)
+        observation_moments = state.observation_moments
+        if finished.observations is not None:
+            observation_moments = observation_moments.merge(finished.observations)
         state = dataclasses.replace(
             state,
             theta=theta,
+            critic=estimated.criticism.critic.value if estimated.criticism else state.critic,
             path=path,
-            observation_moments=self._observe(state.observation_moments, samples),
+            discounted_return=discounted_return,
+            observation_moments=observation_moments,
+            return_moments=return_moments,
             iteration=state.iteration + 1,
-            steps=state.steps + samples.steps,
+            steps=state.steps + collected.steps,
         )
         sampling, estimation, update = np.diff(clock).tolist()
         metrics = {
             "iteration": state.iteration,
             "steps": state.steps,
-            **_episode_metrics(samples),
-            **_branch_metrics(samples),
+            **_episode_metrics(collected),
+            **_branch_metrics(collected),
             "kl": float(info.mean_kl),
             "max_kl": float(info.max_kl),
             "surrogate_gain": float(info.surrogate_after - info.surrogate_before),
@@ -121,104 +138,37 @@ class Trainer:
             "backtracks": int(info.backtracks),
             "cg_residual": float(info.cg_residual),
             "gradient_norm": float(info.gradient_norm),
-            "entropy": self._entropy(theta, samples),
-            **critic_metrics,
+            "entropy": finished.entropy.value,
+            **_critic_metrics(estimated.criticism),
             "seconds_sampling": sampling,
             "seconds_estimation": estimation,
             "seconds_update": update,
-            "steps_per_second": samples.steps / (clock[-1] - clock[0]),
+            "steps_per_second": collected.steps / (clock[-1] - clock[0]),
         }
         return state, {key: value for key, value in metrics.items() if value is not None}
 
-    def _estimate(
-        self, state: TrainState, samples: Samples
-    ) -> tuple[TrainState, StateBatch, dict[str, Any]]:
-        """The samples with what they are worth, and the critic fitted to what was seen."""
-        settings = self.config.estimation
-        state, scale = self._scale_rewards(state, samples)
-        reward, value_of = samples.reward / scale, self._value_function(state)
-        weight = batches.state_weights(samples, settings.gamma if settings.discount_states else 1.0)
-        advantage, metrics = None, {}
-        if value_of is not None:
-            state, advantage, metrics = self._criticize(state, samples, reward, value_of)
-        if samples.branches is not None:
-            q = batches.rollout_values(samples.branches, scale, value_of)
-            q = batches.rescale_by_state(q, settings.advantages)
-            return state, batches.vine_batch(samples, q, weight), metrics
-        if advantage is None:
-            advantage = path_returns(reward, samples, np.zeros_like(reward), settings.gamma)
-        advantage = batches.rescale(advantage, settings.advantages)
-        return state, batches.path_batch(samples, advantage, weight), metrics
-
-    def _value_function(self, state: TrainState) -> batches.ValueFunction | None:
-        """V by the critic as it is in this state; None without one."""
-        critic = self._critic
-        if critic is None:
-            return None
-        return lambda observation, age: critic.predict(state.critic, observation, age)
-
-    def _criticize(
-        self,
-        state: TrainState,
-        samples: Samples,
-        reward: np.ndarray,
-        value_of: batches.ValueFunction,
-    ) -> tuple[TrainState, np.ndarray, dict[str, Any]]:
-        """Advantages along the paths, (T, N), by the critic as it was; then its fit."""
-        assert self._critic is not None
-        settings = self.config.estimation
-        final_age = samples.age[tuple(samples.final_at.T)] + 1
-        last_age = np.where(samples.ended[-1], 0, samples.age[-1] + 1)
-        value = value_of(samples.observation, samples.age)
-        successor = successor_values(
-            samples,
-            value,
-            value_of(samples.final_observation, final_age),
-            value_of(samples.last_observation, last_age),
-        )
-        advantage = gae(reward, samples, value, successor, settings.gamma, settings.gae_lambda)
-        target = (advantage + value).ravel()
-        critic, loss = self._critic.fit(
-            state.critic,
-            samples.observation.reshape(target.size, -1),
-            samples.age.ravel(),
-            target,
-            stream(self.config.seed, Purpose.CRITIC_BATCHES, iteration=state.iteration),
-        )
-        spread = np.var(target)
-        explained = float(1 - np.var(advantage) / spread) if spread > 0 else None
-        metrics = {"critic_loss": loss, "explained_variance": explained}
-        return dataclasses.replace(state, critic=critic), advantage, metrics
-
-    def _scale_rewards(self, state: TrainState, samples: Samples) -> tuple[TrainState, float]:
+    def _scale_rewards(self, moments: Moments, collected: Collected) -> tuple[Moments, float]:
         """The running standard deviation of the discounted return, by which rewards are divided."""
-        if not self.config.estimation.normalize_rewards:
-            return state, 1.0
-        gamma = self.config.estimation.gamma
-        running = running_returns(samples.reward, samples.ended, state.discounted_return, gamma)
-        moments = state.return_moments.update(running)
-        over = samples.ended[-1] | self.config.sampling.starts_anew
-        state = dataclasses.replace(
-            state,
-            return_moments=moments,
-            discounted_return=np.where(over, 0.0, running[-1]).astype(np.float64),
-        )
-        return state, float(np.sqrt(moments.variance + 1e-8))
+        if collected.returns is None:
+            return moments, 1.0
+        moments = moments.merge(collected.returns)
+        return moments, float(np.sqrt(moments.variance + 1e-8))
+
+    def _stand(self, state: TrainState, rows: envs.Rows | None = None) -> None:
+        """Puts the shards where the state says, with the environments' snapshot if there is one."""
+        shards = self.config.sampling.shards
+        paths = [None] * shards if state.path is None else _divided(state.path, shards)
+        returns = np.split(state.discounted_return, shards)
+        snapshots: list[envs.Rows | None] = [None] * shards
+        if rows is not None:
+            columns = {name: np.split(values, shards) for name, values in rows.items()}
+            snapshots = [{k: v[i] for k, v in columns.items()} for i in range(shards)]
+        self._team.stand(list(map(Standing, paths, returns, snapshots)))
+        self._standing = state.path, state.discounted_return
 
     def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
         """What the policy's observations go through before it sees them."""
-        if not self.config.estimation.normalize_observations:
-            return _unchanged
-        return Standardizer(moments)
-
-    def _observe(self, moments: Moments, samples: Samples) -> Moments:
-        if not self.config.estimation.normalize_observations:
-            return moments
-        return moments.update(samples.raw_observation.reshape(-1, self._features))
-
-    def _entropy(self, theta: np.ndarray, samples: Samples) -> float:
-        params, _ = self.policy.distribution_params(theta, samples.observation[-1])
-        return float(np.mean(self.policy.distribution.entropy(params)))
+        return normalizer(self.config, moments)
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
         """Episodes without exploration noise, on environments of their own, from fixed seeds."""
@@ -253,9 +203,12 @@ class Trainer:
     def freeze(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values, with the environments where they can be."""
         arrays, values = run_state.freeze(state)
-        if self._keeps_environments and state.path is not None:
-            rows = self.env.snapshot(np.arange(self.env.num_envs))
-            arrays |= {f"env/{name}": np.asarray(row) for name, row in rows.items()}
+        rows = self._team.rows()
+        if rows is not None and state.path is not None:
+            arrays |= {
+                f"env/{name}": np.concatenate([np.asarray(part[name]) for part in rows])
+                for name in rows[0]
+            }
         values["spaces"] = self._spaces()
         return arrays, values
 
@@ -271,7 +224,7 @@ class Trainer:
         state = run_state.thaw(arrays, values)
         rows = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
         if rows:
-            self.env.restore(np.arange(self.env.num_envs), rows)
+            self._stand(state, rows)
         elif state.path is not None:
             if not self.config.sampling.starts_anew:
                 logger.warning(
@@ -279,7 +232,7 @@ class Trainer:
                     " for bit as it would have",
                     self.config.env,
                 )
-            zeros = np.zeros(self.env.num_envs)
+            zeros = np.zeros(self.config.sampling.paths)
             state = dataclasses.replace(state, path=None, discounted_return=zeros)
         return state
 
@@ -289,37 +242,53 @@ class Trainer:
             "action space": str(self.env.action_space),
         }
 
-    @property
-    def _keeps_environments(self) -> bool:
-        restorable = self.env.restorability is envs.Restorability.SERIALIZABLE
-        return restorable and not self.config.sampling.starts_anew
-
     def close(self) -> None:
-        """Lets go of the environments."""
-        self.env.close()
-        if isinstance(self._sampler, Vine):
-            self._sampler.close()
+        """Lets go of the environments, and of the workers that held them."""
+        self._team.close()
+        if not isinstance(self._team, LocalTeam):
+            self.env.close()
         if self._eval_env is not None:
             self._eval_env.close()
 
 
-def _episode_metrics(samples: Samples) -> dict[str, Any]:
-    if not len(samples.episode_return):
+def _divided(path: PathState, shards: int) -> list[PathState]:
+    return [PathState(*part) for part in zip(*(np.split(v, shards) for v in path), strict=True)]
+
+
+def _joined(standings: list[Standing]) -> tuple[PathState | None, np.ndarray]:
+    """Path and discounted returns of all shards, in their order."""
+    first = standings[0]
+    if len(standings) == 1:
+        return first.path, first.discounted_return
+    paths = [standing.path for standing in standings if standing.path is not None]
+    path = PathState(*map(np.concatenate, zip(*paths, strict=True))) if paths else None
+    return path, np.concatenate([standing.discounted_return for standing in standings])
+
+
+def _episode_metrics(collected: Collected) -> dict[str, Any]:
+    returns, lengths = collected.episode_return, collected.episode_length
+    if not returns.count:
         return {"episodes": 0}
     return {
-        "episodes": len(samples.episode_return),
-        "episode_return_mean": float(np.mean(samples.episode_return)),
-        "episode_return_std": float(np.std(samples.episode_return)),
-        "episode_length_mean": float(np.mean(samples.episode_length)),
+        "episodes": int(returns.count),
+        "episode_return_mean": float(returns.mean),
+        "episode_return_std": float(np.sqrt(returns.squares / returns.count)),
+        "episode_length_mean": float(lengths.mean),
     }
 
 
-def _branch_metrics(samples: Samples) -> dict[str, Any]:
-    if samples.branches is None:
+def _branch_metrics(collected: Collected) -> dict[str, Any]:
+    lengths = collected.rollout_length
+    if lengths is None:
         return {}
-    lengths = samples.branches.length
-    return {"rollouts": lengths.size, "rollout_length_mean": float(np.mean(lengths))}
+    return {"rollouts": int(lengths.count), "rollout_length_mean": float(lengths.mean)}
 
 
-def _unchanged(x: np.ndarray) -> np.ndarray:
-    return x
+def _critic_metrics(criticism: Criticism | None) -> dict[str, Any]:
+    if criticism is None:
+        return {}
+    explained, spread = None, criticism.target.variance
+    if spread > 0:
+        # In single precision, as the samples are.
+        explained = float(1 - np.float32(criticism.advantage.variance) / np.float32(spread))
+    return {"critic_loss": criticism.loss.value, "explained_variance": explained}

@@ -26,6 +26,9 @@ class PolicyConfig:
 
     hidden: tuple[int, ...] = (64, 64)
     """Units of the tanh layers; none for a linear policy."""
+    channels: tuple[int, ...] = (16, 16)
+    """Of the convolutions before them (4×4, stride 2), where observations are pictures; the
+    critic's too."""
     hidden_biases: bool = True
     """Whether hidden layers have biases; the paper's swimmer has none."""
     initial_log_std: float = 0.0
@@ -84,16 +87,39 @@ class SamplingConfig:
     sampler: Literal["single-path", "vine"] = "single-path"
     """Single path (Sec. 5.1), or vine (Sec. 5.2), which needs environments that can be put back."""
     vine: VineConfig = field(default_factory=VineConfig)
+    shards: int = 1
+    """Equal parts that the environments (with vine, trunks and rollout set) are divided into, which
+    can be spread over the workers of a cluster: each with random streams of its own, so part of the
+    result, as the number of workers is not."""
 
     def __post_init__(self):
         _require(self.num_envs >= 1, self, "num_envs", "at least 1")
         _require(self.steps_per_env >= 1, self, "steps_per_env", "at least 1")
         _require(self.sampler in ("single-path", "vine"), self, "sampler", "single-path or vine")
+        _require(self.shards >= 1, self, "shards", "at least 1")
+        parts = {"trunks": self.vine.trunks, "states": self.vine.states}
+        for name, value in (parts if self.is_vine else {"num_envs": self.num_envs}).items():
+            if value % self.shards:
+                raise ValueError(
+                    f"{name} must be a multiple of shards, which divide them evenly; got"
+                    f" {value} for {self.shards} shards"
+                )
 
     @property
     def is_vine(self) -> bool:
         """Whether branches grow from the paths."""
         return self.sampler == "vine"
+
+    @property
+    def part(self) -> "SamplingConfig":
+        """What one shard samples."""
+        if self.shards == 1:
+            return self
+        vine, n = self.vine, self.shards
+        if self.is_vine:
+            vine = dataclasses.replace(vine, trunks=vine.trunks // n, states=vine.states // n)
+            return dataclasses.replace(self, vine=vine, shards=1)
+        return dataclasses.replace(self, num_envs=self.num_envs // n, shards=1)
 
     @property
     def paths(self) -> int:
@@ -181,9 +207,10 @@ class SearchConfig:
     noisy_actions: bool = False
     """Draw actions, and search for their log stds too, instead of the most probable action at log
     stds that stay. The search explores in θ: it needs no noise besides."""
-    initial_std: float = 1.0
+    initial_std: float | None = None
     """σ₀, about the policy's initialization, of a parameter of a unit with one input; with n inputs
-    it is σ₀/√n."""
+    it is σ₀/√n. None: 1 for cem, whose spread hardly grows again, 0.3 for cma, which finds its
+    own."""
     elite_fraction: float = 0.1
     """ρ of cem: the part of a generation that the next one is drawn from."""
     extra_variance: float = 0.05
@@ -198,7 +225,8 @@ class SearchConfig:
         _require(self.episodes >= 1, self, "episodes", "at least 1")
         long_enough = self.path_length is None or self.path_length >= 1
         _require(long_enough, self, "path_length", "at least 1")
-        _require(self.initial_std > 0, self, "initial_std", "> 0")
+        wide_enough = self.initial_std is None or self.initial_std > 0
+        _require(wide_enough, self, "initial_std", "> 0")
         _require(0 < self.elite_fraction < 1, self, "elite_fraction", "between 0 and 1")
         _require(self.extra_variance >= 0, self, "extra_variance", ">= 0")
         _require(self.noise_generations >= 1, self, "noise_generations", "at least 1")

@@ -1,0 +1,1 @@
+"""The same training on more than one machine: shards, and who holds them."""

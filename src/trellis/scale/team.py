@@ -1,0 +1,114 @@
+"""Who holds the shards of a run: here, this process.
+
+A team passes questions on to its shards and makes one answer of theirs. `LocalTeam` asks its shards
+one after the other; `scale/ray.py` has the team whose shards live with workers on a cluster. Both
+give the same bits. A single shard in this process takes its step as one compiled program; several,
+wherever they are, answer the step's questions one by one.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from trellis import envs
+from trellis.estimation.batches import Spread
+from trellis.optimization.conjugate_gradient import python_while
+from trellis.optimization.methods import StepConfig
+from trellis.optimization.trust_region import StepInfo, take_step
+from trellis.parts import MakeEnv
+from trellis.policies.policy import Policy
+from trellis.runs.config import TrainConfig
+from trellis.scale.objective import TeamObjective
+from trellis.scale.reduction import reduce_tree
+from trellis.scale.shard import Finished, Shard, Standing
+from trellis.threads import one_blas_thread
+
+
+class Team(Protocol):
+    """What the trainer asks of those who hold the shards."""
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        """A question to every shard, named as its method; their answers as one."""
+        ...
+
+    def step(self, theta: np.ndarray, spread: Spread) -> tuple[np.ndarray, StepInfo]:
+        """The step from θ on what was collected and estimated."""
+        ...
+
+    def finish(self, theta: np.ndarray) -> Finished:
+        """Ends the iteration."""
+        ...
+
+    def stand(self, standings: Sequence[Standing]) -> None:
+        """Puts each shard where it stood."""
+        ...
+
+    def rows(self) -> list[envs.Rows] | None:
+        """The environments' snapshots, by shard, as they are between two iterations."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of environments and workers."""
+        ...
+
+
+class LocalTeam:
+    """All shards in this process."""
+
+    def __init__(
+        self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+    ):
+        self.shards = [
+            Shard(config, index, make_env, policy) for index in range(config.sampling.shards)
+        ]
+        self._step_config = config.step
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        """Of one shard after the other."""
+        with self._threads():
+            answers = {
+                (index, index + 1): getattr(shard, question)(*arguments)
+                for index, shard in enumerate(self.shards)
+            }
+        return reduce_tree((0, len(self.shards)), answers)
+
+    def step(self, theta: np.ndarray, spread: Spread) -> tuple[np.ndarray, StepInfo]:
+        """Compiled as a whole for one shard."""
+        if len(self.shards) == 1:
+            return self.shards[0].step(spread)
+        return shared_step(self, theta, spread, self._step_config)
+
+    def finish(self, theta: np.ndarray) -> Finished:
+        """The environments stay where they are: no need for snapshots."""
+        return self.ask("finish", theta)
+
+    def stand(self, standings: Sequence[Standing]) -> None:
+        """Each shard where it stood."""
+        for shard, standing in zip(self.shards, standings, strict=True):
+            shard.stand(standing)
+
+    def rows(self) -> list[envs.Rows] | None:
+        """Taken now."""
+        rows = [shard.rows() for shard in self.shards]
+        return None if rows[0] is None else [row for row in rows if row is not None]
+
+    def close(self) -> None:
+        """Lets go of the environments."""
+        for shard in self.shards:
+            shard.close()
+
+    def _threads(self) -> contextlib.AbstractContextManager[Any]:
+        """Several shards compute as a worker of a cluster does, with one thread for NumPy's
+        products; a single one takes what there is."""
+        return one_blas_thread() if len(self.shards) > 1 else contextlib.nullcontext()
+
+
+def shared_step(
+    team: Team, theta: np.ndarray, spread: Spread, config: StepConfig
+) -> tuple[np.ndarray, StepInfo]:
+    """The step by questions to all shards; the same function as on one machine, its loops plain."""
+    objective = TeamObjective(team.ask, spread)
+    new, info = take_step(objective, theta, config, while_loop=python_while)
+    return np.asarray(new), info
