@@ -30,6 +30,8 @@ from trellis.streams import Purpose, stream
 
 FEWEST_MEMBERS = 40
 """In a generation of cem, unless the settings say otherwise: an elite of four."""
+INITIAL_STD = {"cem": 1.0, "cma": 0.3}
+"""Unless the settings say otherwise."""
 ENDLESS = 100_000
 """Steps after which an evaluation gives up on an episode that does not end."""
 
@@ -82,7 +84,7 @@ class SearchTrainer:
 
     def _make_search(self) -> CEM | CMA:
         config, settings, n = self.config, self.config.search, self._searched
-        start = np.zeros(n)
+        start, std = np.zeros(n), settings.initial_std or INITIAL_STD[config.step.method]
         is_cem = config.step.method == "cem"
         budget = config.sampling.batch_size // (settings.episodes * self._path_length)
         fewest = FEWEST_MEMBERS if is_cem else default_population(n)
@@ -90,7 +92,7 @@ class SearchTrainer:
         if is_cem:
             return CEM(
                 start,
-                settings.initial_std,
+                std,
                 population=population,
                 elite_fraction=settings.elite_fraction,
                 extra_variance=settings.extra_variance,
@@ -98,9 +100,7 @@ class SearchTrainer:
                 seed=config.seed,
             )
         diagonal = n > settings.full_covariance_params
-        return CMA(
-            start, settings.initial_std, population=population, diagonal=diagonal, seed=config.seed
-        )
+        return CMA(start, std, population=population, diagonal=diagonal, seed=config.seed)
 
     def start(self) -> SearchState:
         """Before the first generation."""
