@@ -1,5 +1,6 @@
 """From the spaces of an environment to what a policy needs: features in, a kind of action out."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,17 @@ SMALLEST_PICTURE = 10
 """Height and width that two convolutions leave something of."""
 
 
+class PictureFeatures(int):
+    """How many values a picture has, and its shape: (frames, height, width)."""
+
+    shape: tuple[int, int, int]
+
+    def __new__(cls, shape: tuple[int, int, int]) -> "PictureFeatures":
+        features = super().__new__(cls, math.prod(shape))
+        features.shape = shape
+        return features
+
+
 class UnsupportedSpaceError(ValueError):
     """No policy here can read this observation space or act in this action space."""
 
@@ -24,8 +36,9 @@ def observation_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
     """How many features an observation makes, and the function from a batch of observations to
     float32 rows: boxes flattened, categories one-hot, Dict and Tuple side by side in order.
     Pictures stay as they are, bytes."""
-    if picture_shape(space) is not None:
-        return int(np.prod(space.shape or ())), np.asarray
+    pictures = picture_shape(space)
+    if pictures is not None:
+        return PictureFeatures(pictures), np.asarray
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
 

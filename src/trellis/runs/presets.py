@@ -6,7 +6,9 @@ any of its values can be overridden afterwards.
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trellis.optimization.methods import StepConfig
 from trellis.runs.config import (
@@ -53,7 +55,10 @@ class Preset:
     """What a name stands for."""
 
     about: str
+    env_options: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 1_000_000
+    eval_every: int = 100_000
+    checkpoint_every: int = 100_000
     max_iterations: int | None = None
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -131,6 +136,66 @@ PAPER = {
     ),
 }
 
+# Table 3 of the paper.
+ATARI_ITERATIONS = 500
+ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
+ATARI_OPTIONS = {"preprocessing": "paper", "actions": "factored"}
+ATARI_PATHS = 16
+ATARI_TRUNK_LENGTH = 2500
+ATARI_STATES = 900
+"""With 4 rollouts of 100 steps each, and 40,000 steps of trunks, the 400,000 of an iteration. Table
+3 has neither a rollout length nor anything about the trunks: those are ours."""
+
+
+def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
+    steps = ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION[sampling.sampler]
+    return Preset(
+        about=about,
+        env_options=ATARI_OPTIONS,
+        total_steps=steps,
+        eval_every=steps // 50,
+        checkpoint_every=ATARI_STEPS_PER_ITERATION[sampling.sampler],
+        policy=PolicyConfig(hidden=(20,)),
+        sampling=sampling,
+        estimation=PAPER_ESTIMATION,
+        step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
+    )
+
+
+ATARI = {
+    "paper/atari-single-path": _paper_atari(
+        "the paper's Atari: 100,000 steps an iteration, 33,500 parameters, no critic",
+        SamplingConfig(
+            ATARI_PATHS, ATARI_STEPS_PER_ITERATION["single-path"] // ATARI_PATHS, whole_paths=True
+        ),
+    ),
+    "paper/atari-vine": _paper_atari(
+        "the paper's Atari by vine: 3,600 rollouts of 100 steps from 16 trunks, no critic",
+        SamplingConfig(
+            sampler="vine",
+            vine=VineConfig(
+                trunks=ATARI_PATHS,
+                trunk_length=ATARI_TRUNK_LENGTH,
+                states=ATARI_STATES,
+                actions=PAPER_ACTIONS,
+                rollout_length=100,
+            ),
+        ),
+    ),
+    "modern/atari": Preset(
+        "critic, GAE and scaled rewards, for Atari games; small pictures, to learn more a minute",
+        env_options={"preprocessing": "paper"},
+        total_steps=8_000_000,
+        eval_every=500_000,
+        policy=PolicyConfig(hidden=(64,)),
+        sampling=SamplingConfig(num_envs=16, steps_per_env=256),
+        estimation=EstimationConfig(
+            critic_hidden=(64,), critic_epochs=2, critic_minibatch=256, normalize_observations=False
+        ),
+        step=StepConfig(fisher_fraction=0.25),
+    ),
+}
+
 PRESETS: dict[str, Preset] = {
     "modern/default": Preset("critic, GAE and normalization, for anything without a preset"),
     "modern/mujoco": Preset(
@@ -155,6 +220,7 @@ PRESETS: dict[str, Preset] = {
     ),
     **{f"paper/{task}": single_path for task, (single_path, _) in PAPER.items()},
     **{f"paper/{task}-vine": vine for task, (_, vine) in PAPER.items()},
+    **ATARI,
 }
 
 BY_ENVIRONMENT = {
@@ -188,7 +254,8 @@ def names() -> list[str]:
 
 def resolve(env_id: str, name: str | None = None) -> TrainConfig:
     """The settings for an environment: those of preset `name`, or else its own, or the default."""
-    name = name or BY_ENVIRONMENT.get(env_id, "modern/default")
+    default = "modern/atari" if env_id.startswith("ALE/") else "modern/default"
+    name = name or BY_ENVIRONMENT.get(env_id, default)
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -37,7 +37,8 @@ class FrameStore:
         """Takes frames (n, height, width) in; their indices, (n,)."""
         first, self.count = self.count, self.count + len(frames)
         if self.count > len(self.frames):
-            grown = np.zeros((2 * len(self.frames), *self.frames.shape[1:]), np.uint8)
+            capacity = max(2 * len(self.frames), self.count)
+            grown = np.zeros((capacity, *self.frames.shape[1:]), np.uint8)
             grown[:first] = self.frames[:first]
             self.frames = grown
         self.frames[first : self.count] = frames

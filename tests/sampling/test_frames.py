@@ -1,0 +1,120 @@
+"""Frames that are stored once give what stacks of pictures give."""
+
+import jax
+import numpy as np
+
+from trellis.estimation.critic import MLPCritic
+from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
+from trellis.policies.convolutions import ConvNet
+from trellis.policies.distributions import Categoricals
+from trellis.policies.policy import Policy
+from trellis.sampling.frames import FrameStore, Stacks, is_pictures
+from trellis.sampling.single_path import SinglePath
+
+SHAPE = (3, 12, 11)
+POLICY = Policy(ConvNet(SHAPE, (4, 4), (5,), 2), Categoricals((2,)))
+
+
+class Pictures:
+    """Noise; every row has episodes of a length of its own, and every stack is written down."""
+
+    num_envs = 3
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+        self.stack = np.zeros((3, *SHAPE), np.uint8)
+        self.time, self.shown, self.ended = np.zeros(3, int), [], []
+
+    def reset(self, ids, seeds):
+        self.stack = self.stack.copy()
+        self.stack[ids] = self.rng.integers(256, size=(len(ids), 1, *SHAPE[1:]), dtype=np.uint8)
+        self.time[ids] = 0
+        return self.stack[ids]
+
+    def step(self, actions):
+        self.shown.append(self.stack)
+        new = self.rng.integers(256, size=(3, 1, *SHAPE[1:]), dtype=np.uint8)
+        self.stack = np.concatenate([self.stack[:, 1:], new], axis=1)
+        self.time += 1
+        over = self.time >= [3, 4, 100]
+        self.ended += [self.stack[i] for i in np.flatnonzero(over)]
+        return self.stack, np.ones(3), over, np.zeros(3, bool)
+
+
+def unchanged(x):
+    return x
+
+
+def test_samples_are_what_the_environments_showed():
+    env = Pictures()
+    sampler = SinglePath(env, POLICY, np.asarray, steps=9)
+    theta = POLICY.init(np.random.default_rng(0))
+    path = None
+    for iteration in range(2):  # the second begins in the middle of episodes
+        env.shown, env.ended = [], []
+        samples, path = sampler.collect(theta, unchanged, path, iteration)
+        assert isinstance(samples.observation, Stacks)
+        assert samples.observation.shape == (9, 3, *SHAPE)
+        assert np.array_equal(np.asarray(samples.observation), np.stack(env.shown))
+        assert np.array_equal(np.asarray(samples.final_observation), np.stack(env.ended))
+        assert np.array_equal(np.asarray(samples.last_observation), env.stack)
+        assert np.array_equal(path.observation, env.stack)
+        # Once each, but for the first stacks of episodes.
+        assert samples.observation.store.count == 27 + 3 * (3 + len(env.ended))
+
+
+def test_a_store_grows():
+    store = FrameStore(2, (2, 2))
+    frames = np.arange(20, dtype=np.uint8).reshape(5, 2, 2)
+    index = np.concatenate([store.add(frames[:2]), store.add(frames[2:])])
+    assert np.array_equal(np.asarray(Stacks(index[:, None], store))[:, 0], frames)
+
+
+def both_ways(n=40):
+    rng = np.random.default_rng(0)
+    store = FrameStore(60, SHAPE[1:])
+    store.add(rng.integers(256, size=(60, *SHAPE[1:]), dtype=np.uint8))
+    stacks = Stacks(rng.integers(60, size=(n, 3)).astype(np.int32), store)
+    return rng, np.asarray(stacks), stacks
+
+
+def test_the_objective_is_the_same_to_the_bit():
+    rng, pictures, stacks = both_ways()
+    n = len(stacks)
+    theta = POLICY.init(rng)
+    rest = rng.integers(2, size=(n, 1, 1)), np.full((n, 1), np.log(0.5)), rng.normal(size=(n, 1))
+    weights = np.ones(n), np.ones(n)
+    sums = jax.jit(sum_gradient, static_argnums=(0, 1))
+    results = [
+        sums(POLICY, Estimator.IMPORTANCE, theta, cut(batch, 16, 4, np.float32))
+        for batch in (
+            StateBatch(observation, *rest, *weights) for observation in (pictures, stacks)
+        )
+    ]
+    assert float(np.abs(results[0].gradient).max()) > 0
+    jax.tree.map(np.testing.assert_array_equal, *results)
+    subset = jax.tree.map(lambda leaf: leaf[::2], StateBatch(stacks, *rest, *weights))
+    assert np.array_equal(np.asarray(subset.observation), pictures[::2])
+
+
+def test_the_critic_looks_at_both():
+    rng, pictures, stacks = both_ways()
+    critic = MLPCritic(SHAPE, (8,), epochs=30, minibatch=8, channels=(4,))
+    state, target = critic.init(rng), pictures[:, -1, 3, 3] / 255.0
+    age = np.zeros(len(stacks))
+    fitted = [
+        critic.fit(state, observation, age, target, np.random.default_rng(1))
+        for observation in (pictures, stacks)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *fitted)
+    state, loss = fitted[1]
+    values = critic.predict(state, stacks.reshape(5, 8, -1), age.reshape(5, 8))
+    assert values.shape == (5, 8)
+    assert np.array_equal(values.ravel(), critic.predict(state, pictures, age))
+    assert loss < np.var(target)
+    assert np.corrcoef(values.ravel(), target)[0, 1] > 0.7
+
+
+def test_pictures_are_told_from_features():
+    assert is_pictures(np.zeros((2, *SHAPE), np.uint8))
+    assert not is_pictures(np.zeros((2, 8), np.float32))
