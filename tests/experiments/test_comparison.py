@@ -11,6 +11,7 @@ from tests.experiments.invented import finish, write_run
 from trellis.agent import TRPO
 from trellis.experiments import comparison, comparison_runs, gait
 from trellis.experiments.comparison_claims import claims, steps_to
+from trellis.experiments.comparison_figure import scale_words
 from trellis.experiments.comparison_results import cost_per_step, curve, returns, seconds, steps
 from trellis.experiments.sweep import RunPlan
 from trellis.experiments.sweep_progress import SweepProgress
@@ -55,6 +56,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     assert found["command"].startswith("trellis reproduce cartpole --methods trpo natural-gradient")
     assert "--scale 0.1" in found["command"]
     assert found["commit"]
+    assert found["iterations"] == 20
     sweep = found["sweeps"]["natural-gradient"]
     assert sweep["chosen"] == values[3]
     assert not sweep["chosen_is_at_the_edge"]
@@ -201,3 +203,14 @@ def test_time_left_is_by_the_work_that_is_left():
     progress.ended(runs[0])
     now, runs[1].progress = 36_000.0, 0.5
     assert progress.line() == "1/2 runs, 7 h 30 min left"
+
+
+def test_the_figure_says_what_was_scaled():
+    def words(*scales, name="hopper"):
+        records = [{"scale": scale, "label": f"M{i}"} for i, scale in enumerate(scales)]
+        return scale_words(name, {"methods": dict(enumerate(records))})
+
+    assert words(1.0, 1.0) == " of Table 2's steps"
+    assert words(0.1, 0.1) == ", each scaled to 0.1 of Table 2's steps"
+    assert words(0.1, 1.0).endswith("as a part of Table 2's: M0: 0.1; M1: 1")
+    assert "Table 2" not in words(1.0, name="cartpole")

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trellis.compare_runs import training_return
-from trellis.experiments import gait
+from trellis.experiments import comparison_runs, gait
 from trellis.experiments.comparison_files import write_task
 from trellis.experiments.comparison_results import method_record, sweep_record
 from trellis.experiments.comparison_runs import (
-    ITERATIONS,
     METHODS,
     RUNS,
     TASKS,
@@ -154,7 +153,7 @@ def _results(
         "command": asked.command(task),
         "commit": commit(),
         "env": task.env,
-        "iterations": ITERATIONS,
+        "iterations": comparison_runs.ITERATIONS,
         "standing_reward": task.standing_reward,
         "methods": methods,
         "sweeps": sweeps,

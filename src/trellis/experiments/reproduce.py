@@ -11,7 +11,9 @@ LOCOMOTION = ("swimmer", "hopper", "walker")
 
 
 def reproduce(
-    what: Annotated[Literal["theory", "training", "cartpole", "locomotion"], tyro.conf.Positional],
+    what: Annotated[
+        Literal["theory", "training", "cartpole", "locomotion", "ablations"], tyro.conf.Positional
+    ],
     *,
     out: Path | None = None,
     seeds: int | None = None,
@@ -29,12 +31,14 @@ def reproduce(
         what: theory: Algorithm 1, conservative policy iteration and trust regions on finite MDPs.
             training: final returns and curves of the modern presets.
             cartpole, locomotion: Figure 4, every method of Section 8.1 with the paper's settings.
+            ablations: what the parts of TRPO are worth, on the swimmer.
         out: Folder for the results; results/WHAT by default.
-        seeds: How many random problems (theory, 10) or runs of each kind (else, 5).
+        seeds: How many random problems (theory, 10) or runs of each kind (5; ablations, 3).
         tasks: Of locomotion: swimmer, hopper, walker.
         methods: Which ones to compare, all by default: trpo, trpo-vine, natural-gradient,
             empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty.
-        scale: Shrinks the steps of an iteration of the comparison, never the 200 iterations.
+        scale: Shrinks the steps of an iteration of comparison and ablations, never the 200
+            iterations.
         vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
         parallel: Runs side by side, with one thread each; 1 gives a single run all cores.
     """
@@ -52,6 +56,12 @@ def reproduce(
         from trellis.experiments import training
 
         training.run(folder, seeds or 5, say)
+    elif what == "ablations":
+        from trellis.experiments import ablations
+
+        if not 0 < scale <= 1:
+            raise UsageError(f"--scale must be in (0, 1], got {scale}")
+        ablations.run(folder, seeds or 3, scale, parallel, say)
     else:
         from trellis.experiments import comparison
 

@@ -5,6 +5,7 @@ seeds or more tasks as well. Two of them may also go on at once: a run that anot
 hand is waited for.
 """
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -38,24 +39,17 @@ class RunPlan:
     """More of `trellis train`'s options."""
 
     @property
-    def arguments(self) -> list[str]:
-        """What comes after `trellis train`."""
-        seed = ["--seed", str(self.seed), "--out", str(self.folder)]
-        return [self.env, *seed, *self.options]
-
-    @property
     def command(self) -> list[str]:
         """What makes it, or takes it up again."""
         if (self.folder / CONFIG).is_file():
             return ["resume", str(self.folder)]
-        return ["train", *self.arguments]
+        seed = ["--seed", str(self.seed), "--out", str(self.folder)]
+        return ["train", self.env, *seed, *self.options]
 
-    @functools.cached_property
+    @property
     def config(self) -> TrainConfig:
         """What the run is to be; raises where its options cannot be."""
-        from trellis import train_options
-
-        return train_options.parse(self.arguments).config
+        return dataclasses.replace(_parsed(self.env, self.options), seed=self.seed)
 
     @property
     def weight(self) -> float:
@@ -98,6 +92,13 @@ class RunPlan:
         if not (self.folder / CONFIG).is_file() or not (self.folder / METRICS).is_file():
             return []
         return read_metrics(self.folder)
+
+
+@functools.cache
+def _parsed(env: str, options: tuple[str, ...]) -> TrainConfig:
+    from trellis import train_options
+
+    return train_options.parse([env, *options]).config
 
 
 def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None]) -> None:

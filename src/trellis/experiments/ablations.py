@@ -1,0 +1,175 @@
+"""What TRPO's parts are worth, one at a time, on the swimmer: `trellis reproduce ablations`.
+
+Every run is single-path TRPO with the paper's settings but for one: no line search, another number
+of CG iterations, another part of the data for the Fisher matrix, another δ, or a penalty C in place
+of the constraint. The unchanged runs are those of the comparison, which are not run again.
+
+δ is varied by factors of nine and C by factors of three: both change the length of a step, which
+goes with √δ and 1/C, by factors of three.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trellis.compare import mean_interval
+from trellis.compare_runs import training_return
+from trellis.experiments import ablations_figure, comparison_runs
+from trellis.experiments.ablations_claims import claims, largest_fall
+from trellis.experiments.comparison_results import curve, returns, steps
+from trellis.experiments.comparison_runs import METHODS, TASKS, Scale
+from trellis.experiments.provenance import commit
+from trellis.experiments.sweep import RunPlan, execute
+from trellis.optimization.fisher import MIN_SAMPLES
+from trellis.runs import presets
+from trellis.runs.log import read_metrics
+
+RUNS = Path("runs/ablations")
+TASK = TASKS["swimmer"]
+DELTA = presets.PAPER_MAX_KL
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What is different, and by how much."""
+
+    group: str
+    value: float
+    options: tuple[str, ...]
+    """Of `trellis train`; none for the unchanged method."""
+
+    @property
+    def name(self) -> str:
+        """Of its runs."""
+        return f"{self.group}-{self.value:g}"
+
+
+def _varied(
+    group: str, option: str, values: Sequence[float], unchanged: float | None
+) -> Iterator[Variation]:
+    for value in values:
+        options = () if value == unchanged else (option, f"{value:g}")
+        yield Variation(group, value, options)
+
+
+DELTAS = [float(f"{DELTA * 9.0**power:.3g}") for power in range(-2, 3)]
+PENALTIES = [float(f"{3.0**power:.3g}") for power in range(-2, 3)]
+WITHOUT = ("--step.no-line-search",)
+VARIATIONS = (
+    # Values of δ without a line search, beside the same with it from max-kl below.
+    Variation("no-line-search", DELTA, WITHOUT),
+    Variation("no-line-search", DELTAS[3], (*WITHOUT, "--max-kl", f"{DELTAS[3]:g}")),
+    *_varied("cg-iterations", "--step.cg-iterations", (1, 2, 5, 10, 20, 40), 10),
+    *_varied("fisher-fraction", "--step.fisher-fraction", (0.01, 0.03, 0.1, 0.3, 1.0), 0.1),
+    *_varied("max-kl", "--max-kl", DELTAS, DELTA),
+    *_varied("penalty", "--step.penalty", PENALTIES, None),
+)
+
+
+def plans(
+    variation: Variation, seeds: int, scale: float, runs: Path, parallel: int
+) -> list[RunPlan]:
+    """A run a seed; those of the comparison where nothing is varied."""
+    threads = 1 if parallel > 1 else 0
+    base = comparison_runs.seed_plans(
+        *(TASK, METHODS["trpo"], seeds, Scale(scale)),
+        runs=runs.parent / "comparison",
+        threads=threads,
+    )
+    if not variation.options:
+        return base
+    method = METHODS["kl-penalty" if variation.group == "penalty" else "trpo"]
+    settings = comparison_runs.settings(TASK, method, scale)
+    options = (*settings, "--threads", str(threads), *variation.options)
+    folder = comparison_runs.folder(TASK, scale, runs)
+    return [
+        RunPlan(folder / f"{variation.name}-{plan.seed}", TASK.env, plan.seed, options)
+        for plan in base
+    ]
+
+
+def run(
+    out: Path,
+    seeds: int,
+    scale: float,
+    parallel: int,
+    say: Callable[[str], None],
+    *,
+    runs: Path = RUNS,
+) -> dict[str, Any]:
+    """Trains what is missing, and writes ablations.json, ablations.csv and ablations.png."""
+    by_variation = {v: plans(v, seeds, scale, runs, parallel) for v in VARIATIONS}
+    wanted = {plan.folder: plan for of in by_variation.values() for plan in of}
+    execute(list(wanted.values()), parallel, say)
+    rows = [_row(variation, of) for variation, of in by_variation.items()]
+    results = {
+        "command": f"trellis reproduce ablations --seeds {seeds} --scale {scale:g}"
+        f" --parallel {parallel} --out {out}",
+        "commit": commit(),
+        "env": TASK.env,
+        "scale": scale,
+        "iterations": comparison_runs.ITERATIONS,
+        "rows": rows,
+        "claims": claims(rows),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+    (out / "ablations.json").write_text(text + "\n", encoding="utf-8")
+    _write_table(rows, out / "ablations.csv")
+    ablations_figure.draw(json.loads(text), out / "ablations.png")
+    return results
+
+
+def _row(variation: Variation, plans: Sequence[RunPlan]) -> dict[str, Any]:
+    """One variation: its runs, and the means over them."""
+    logs = [read_metrics(plan.folder) for plan in plans]
+    samples = plans[0].config.sampling.batch_size
+    value = variation.value
+    if variation.group == "fisher-fraction":
+        # What is computed on, where the fraction asked for is less than the least.
+        value = max(value, min(1.0, MIN_SAMPLES / samples))
+    measured = [_run(plan, rows) for plan, rows in zip(plans, logs, strict=True)]
+    return {
+        "group": variation.group,
+        "asked": variation.value,
+        "value": value,
+        "is_the_paper": not variation.options,
+        "final_return": _interval([run["final_return"] for run in measured]),
+        "mean_return": _interval([run["mean_return"] for run in measured]),
+        "runs": measured,
+        "curve": curve(logs, steps, returns),
+    }
+
+
+def _run(plan: RunPlan, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    seen = returns(rows)
+    return {
+        "run": plan.folder.name,
+        "seed": plan.seed,
+        "final_return": training_return(rows),
+        "mean_return": float(np.nanmean(seen)),
+        "first_return": float(seen[np.isfinite(seen)][0]),
+        "largest_kl": max(row.get("kl") or 0.0 for row in rows),
+        "largest_fall": largest_fall(seen),
+        "refused_steps": sum(row.get("status") != "accepted" for row in rows),
+        "seconds_update": float(np.median([row["seconds_update"] for row in rows])),
+        "seconds_sampling": float(np.median([row["seconds_sampling"] for row in rows])),
+    }
+
+
+def _interval(values: Sequence[float]) -> dict[str, float | None]:
+    return {k: None if np.isnan(v) else v for k, v in mean_interval(values)._asdict().items()}
+
+
+def _write_table(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    columns = ["group", "asked", "value", *rows[0]["runs"][0]]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        for row in rows:
+            table.writerows({**row, **measured} for measured in row["runs"])

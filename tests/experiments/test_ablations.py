@@ -1,0 +1,106 @@
+"""The ablations from runs whose outcome is known: which runs, which verdicts, which files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from tests.experiments.invented import write_run
+from trellis.experiments import ablations, comparison_runs
+from trellis.experiments.ablations import VARIATIONS
+from trellis.experiments.ablations_claims import claims, largest_fall
+
+pytest.importorskip("matplotlib")
+
+
+def test_a_variation_changes_one_setting(tmp_path):
+    def settings(config):
+        return {**vars(config.step), "sampling": config.sampling, "steps": config.total_steps}
+
+    (base,) = comparison_runs.seed_plans(
+        ablations.TASK, comparison_runs.METHODS["trpo"], 1, comparison_runs.Scale()
+    )
+    changed = {}
+    for variation in VARIATIONS:
+        (plan,) = ablations.plans(variation, 1, 1.0, tmp_path / "ablations", 2)
+        ours, theirs = settings(plan.config), settings(base.config)
+        changed[variation.name] = {k: v for k, v in ours.items() if v != theirs[k]}
+    assert changed["cg-iterations-40"] == {"cg_iterations": 40}
+    assert changed["cg-iterations-10"] == changed["max-kl-0.01"] == {}
+    assert changed["fisher-fraction-0.01"] == {"fisher_fraction": 0.01}
+    assert changed["no-line-search-0.01"] == {"line_search": False}
+    assert changed["no-line-search-0.09"] == {"line_search": False, "max_kl": 0.09}
+    assert changed["penalty-9"] == {"method": "kl-penalty", "penalty": 9.0}
+    assert len(changed) == len(VARIATIONS) == 23
+
+
+def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    finals = {"penalty-0.111": -50.0, "penalty-9": 5.0, "max-kl-0.000123": 10.0, "penalty-0.333": 0}
+    written = set()
+    for variation in VARIATIONS:
+        for plan in ablations.plans(variation, 2, 0.1, tmp_path / "ablations", 2):
+            if plan.folder in written:
+                continue
+            written.add(plan.folder)
+            last = finals.get(variation.name, 100.0 + plan.seed)
+            seen = list(np.linspace(-100.0, last, 10))
+            kl = variation.value if variation.group == "max-kl" else 0.01
+            if variation.name == "no-line-search-0.09" and plan.seed == 1:
+                seen[8] = -100.0
+                kl = 0.9
+            write_run(plan.folder, plan.config, seen, iteration_steps=5000, kl=kl)
+    out = tmp_path / "out"
+    said: list[str] = []
+    found = ablations.run(out, 2, 0.1, 2, said.append, runs=tmp_path / "ablations")
+    # The unchanged runs are counted once, and are those of the comparison.
+    assert said == [f"{len(written)} of {len(written)} runs are finished"]
+    assert len(written) == 2 * (len(VARIATIONS) - 2)
+    assert json.loads((out / "ablations.json").read_text()) == found
+    line_search, cg, fisher, penalty = found["claims"]
+    assert line_search["holds"]
+    assert "δ = 0.09, without: largest step 10.00 δ, catastrophes in 1 of 2" in line_search["found"]
+    assert "δ = 0.09, with: largest step 1.00 δ, catastrophes in 0 of 2" in line_search["found"]
+    assert cg["holds"]
+    assert fisher["holds"]
+    # 5,000 samples in a scaled iteration: 1% of them are fewer than the least that is used.
+    least, *_ = (row for row in found["rows"] if row["group"] == "fisher-fraction")
+    assert (least["asked"], least["value"]) == (0.01, 0.2)
+    assert penalty["holds"]
+    assert "δ: 4 of 5 values" in penalty["found"]
+    assert "C: 2 of 5 values" in penalty["found"]
+    with (out / "ablations.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2 * len(VARIATIONS)
+    assert (out / "ablations.png").stat().st_size > 50_000
+
+
+def test_verdicts_can_be_negative():
+    def row(group, value, final, *, paper=False, fall=0.0, mean=None):
+        run = {"first_return": 0.0, "largest_fall": fall, "largest_kl": value}
+        estimate = {"value": final, "low": final, "high": final}
+        over = {"value": final if mean is None else mean, "low": None, "high": None}
+        return {
+            **{"group": group, "value": value, "asked": value, "is_the_paper": paper},
+            **{"final_return": estimate, "mean_return": over},
+            "runs": [{**run, "seconds_update": 1.0}],
+        }
+
+    rows = [
+        row("no-line-search", 0.01, 10.0, fall=0.2),
+        row("max-kl", 0.01, 10.0, paper=True),
+        row("max-kl", 0.1, 1.0),
+        row("penalty", 1.0, 10.0),
+        row("cg-iterations", 10, 10.0, paper=True),
+        row("cg-iterations", 40, 10.0, mean=11.0),
+        row("fisher-fraction", 0.1, 8.9, paper=True),
+        row("fisher-fraction", 1.0, 10.0),
+    ]
+    assert [claim["holds"] for claim in claims(rows)] == [False] * 4
+
+
+def test_the_largest_fall_is_a_part_of_the_range():
+    # From 8 down to 2, of a range from 0 to 10.
+    assert largest_fall(np.array([0.0, 8.0, np.nan, 2.0, 10.0, 9.0])) == pytest.approx(0.6)
+    assert largest_fall(np.array([1.0, 2.0, 3.0])) == 0
+    assert largest_fall(np.array([2.0])) == 0
