@@ -21,7 +21,7 @@ from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs.config import TrainConfig
 from trellis.scale.objective import TeamObjective
-from trellis.scale.reduction import reduce_tree
+from trellis.scale.reduction import Span, reduce_tree
 from trellis.scale.shard import Finished, Shard, Standing
 from trellis.threads import one_blas_thread
 
@@ -55,30 +55,32 @@ class Team(Protocol):
 
 
 class LocalTeam:
-    """All shards in this process."""
+    """The shards of `span`, all unless said otherwise, in this process."""
 
     def __init__(
-        self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+        self,
+        config: TrainConfig,
+        make_env: MakeEnv | None = None,
+        policy: Policy | None = None,
+        span: Span | None = None,
     ):
-        self.shards = [
-            Shard(config, index, make_env, policy) for index in range(config.sampling.shards)
-        ]
-        self._step_config = config.step
+        self._config, self._span = config, span or (0, config.sampling.shards)
+        self.shards = [Shard(config, index, make_env, policy) for index in range(*self._span)]
 
     def ask(self, question: str, *arguments: Any) -> Any:
         """Of one shard after the other."""
         with self._threads():
             answers = {
                 (index, index + 1): getattr(shard, question)(*arguments)
-                for index, shard in enumerate(self.shards)
+                for index, shard in enumerate(self.shards, start=self._span[0])
             }
-        return reduce_tree((0, len(self.shards)), answers)
+        return reduce_tree(self._span, answers)
 
     def step(self, theta: np.ndarray, spread: Spread) -> tuple[np.ndarray, StepInfo]:
         """Compiled as a whole for one shard."""
-        if len(self.shards) == 1:
+        if self._config.sampling.shards == 1:
             return self.shards[0].step(spread)
-        return shared_step(self, theta, spread, self._step_config)
+        return shared_step(self, theta, spread, self._config.step)
 
     def finish(self, theta: np.ndarray) -> Finished:
         """The environments stay where they are: no need for snapshots."""
@@ -102,7 +104,8 @@ class LocalTeam:
     def _threads(self) -> contextlib.AbstractContextManager[Any]:
         """Several shards compute as a worker of a cluster does, with one thread for NumPy's
         products; a single one takes what there is."""
-        return one_blas_thread() if len(self.shards) > 1 else contextlib.nullcontext()
+        several = self._config.sampling.shards > 1
+        return one_blas_thread() if several else contextlib.nullcontext()
 
 
 def shared_step(

@@ -1,0 +1,127 @@
+"""Getting to a Ray cluster, or saying within seconds why that cannot be.
+
+`local` starts Ray on this machine and ends it with the run; `auto` finds the cluster that this
+machine is part of; anything else is the address of its head, HOST:PORT.
+"""
+
+import os
+import secrets
+import socket
+import threading
+from typing import Any
+
+REACH_SECONDS = 5.0
+"""For a first sign from the head's port."""
+CONNECT_SECONDS = 20.0
+"""For Ray to join the cluster."""
+OBJECT_STORE_BYTES = 256 << 20
+"""Of a Ray of our own: what passes through it are a few vectors."""
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot be used as asked; the message says why and what to do."""
+
+
+def load_ray() -> Any:
+    """Ray, or the line that installs it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError(
+            "a cluster needs Ray, which is not installed: pip install 'trellis-rl[ray]'; without"
+            " --cluster the same shards run in this process"
+        ) from error
+    return ray
+
+
+def connect(cluster: str) -> bool:
+    """Joins the cluster, unless this process is in one already; whether that has to be undone."""
+    ray = load_ray()
+    if ray.is_initialized():
+        return False
+    # Nothing of what runs here is anybody else's business.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if cluster == "local":
+        # Other users of this machine must not be able to run code as this one.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if os.environ["RAY_AUTH_MODE"] == "token":
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            logging_level="ERROR",
+        )
+        return True
+    if cluster != "auto":
+        _reach(cluster)
+    _join(ray, cluster)
+    return True
+
+
+def _reach(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise ClusterError(
+            f"{address!r} is not the address of a cluster: give HOST:PORT of its head (as `ray"
+            " start --head` printed it) on a machine that has joined it, or auto, or local"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no cluster can be reached at {address}: {error}. Is its head running (ray status)"
+            " and this its address? Or use --cluster local"
+        ) from error
+
+
+def _join(ray: Any, address: str) -> None:
+    """ray.init, in a thread that can be given up: it waits for minutes for what never answers."""
+    failures: list[BaseException] = []
+
+    def init() -> None:
+        try:
+            ray.init(address=address, logging_level="ERROR", log_to_driver=True)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=init, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    if thread.is_alive():
+        raise ClusterError(
+            f"the cluster at {address} did not let this process join within"
+            f" {CONNECT_SECONDS:.0f} seconds. Is that Ray's port, of the same version"
+            f" ({ray.__version__}), with the same RAY_AUTH_TOKEN?"
+        )
+    if failures:
+        raise ClusterError(
+            f"the cluster {'of this machine' if address == 'auto' else 'at ' + address} cannot be"
+            f" joined: {str(failures[0]).strip()} Start one (ray start --head, see"
+            " docs/cluster.md), or use --cluster local"
+        ) from failures[0]
+
+
+def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
+    """How many workers of so many CPUs there are to be: as many as asked for, else as many as the
+    cluster has room for, and no more than shards.
+
+    Raises:
+        ClusterError: there are not enough CPUs.
+    """
+    ray = load_ray()
+    total = int(ray.cluster_resources().get("CPU", 0))
+    room = total // cpus
+    if workers is None:
+        workers = max(min(shards, room), 1)
+    if workers > shards:
+        raise ClusterError(
+            f"{workers} workers are more than the {shards} shards of this run, which can only be"
+            f" held whole: use --workers {shards} or fewer"
+        )
+    if workers > room:
+        raise ClusterError(
+            f"{workers} workers need {workers * cpus} CPUs, the cluster has {total}: use --workers"
+            f" {max(room, 1)} or fewer (the result is the same), or add machines"
+        )
+    return workers
