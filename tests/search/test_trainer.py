@@ -186,6 +186,8 @@ def test_the_python_door_and_the_command_line(tmp_path, capsys):
 def test_what_cannot_be_is_refused_with_the_reason(capsys, tmp_path):
     with pytest.raises(ValueError, match="no use for vine's branches"):
         config(CARTPOLE, "cem", sampling=SamplingConfig(sampler="vine"))
+    with pytest.raises(ValueError, match="leave shards at 1, got 2"):
+        config(CARTPOLE, "cem", sampling=SamplingConfig(shards=2))
     with pytest.raises(ValueError, match="searches without steps"):
         StepConfig(method="cma", multiplier=0.1)
     with pytest.raises(ValueError, match=r"trellis\.learners\.make_trainer"):
