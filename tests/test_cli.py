@@ -111,7 +111,7 @@ def test_help_for_an_environment_shows_its_own_defaults(capsys):
 def test_options_override_the_preset_wherever_they_stand():
     line = "--step.max-kl 0.5 --steps 1e4 Swimmer-v5 --seed 7 --policy.hidden 5 6"
     line += " --step.no-line-search"
-    config, out = train_options.parse(line.split())
+    config, out, _ = train_options.parse(line.split())
     expected = presets.resolve("Swimmer-v5")
     step = dataclasses.replace(expected.step, max_kl=0.5, line_search=False)
     policy = dataclasses.replace(expected.policy, hidden=(5, 6))
@@ -124,7 +124,7 @@ def test_options_override_the_preset_wherever_they_stand():
 
 def test_preset_and_short_names():
     line = "CartPole-v1 --preset paper/cartpole --method max-kl --max-kl 0.3 --out a/b"
-    config, out = train_options.parse(line.split())
+    config, out, _ = train_options.parse(line.split())
     assert config.preset == "paper/cartpole"
     assert config.estimation.critic == "none"
     assert (config.step.method, config.step.max_kl) == ("max-kl", 0.3)

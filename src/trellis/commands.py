@@ -5,7 +5,9 @@ command that needs it. Results go to standard output, words about the work to st
 """
 
 import dataclasses
+import functools
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -39,10 +41,11 @@ def train(args: Sequence[str]) -> int:
         from trellis.runs.run import RunInterrupted
         from trellis.runs.run import train as run_training
 
-        config, out = train_options.parse(args)
+        config, out, where = train_options.parse(args)
         out = out or default_folder(config.env, config.seed)
         require_empty(out)
-        trainer = make_trainer(config)
+        _pin_threads(config)
+        trainer = make_trainer(config, cluster=where.cluster, workers=where.workers)
     try:
         say(
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
@@ -62,21 +65,32 @@ def train(args: Sequence[str]) -> int:
     return _summary(out, state)
 
 
-def resume(run: Run, *, steps: int | None = None) -> int:
+def resume(
+    run: Run,
+    *,
+    steps: int | None = None,
+    cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None,
+    workers: int | None = None,
+) -> int:
     """Goes on with a run, bit for bit where its last checkpoint was.
 
     Args:
         steps: Extends the run to so many simulator steps in all.
+        cluster: Where its shards go on, as for `trellis train`, wherever they ran before.
+        workers: Of the cluster; as many as it has CPUs for, unless said.
     """
     with asking():
+        from trellis.learners import make_trainer
         from trellis.runs.run import resume as resume_training
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         config = _config(run)
         say(f"Going on with {config.env}, seed {config.seed}, in {run}")
+        _pin_threads(config)
+        make = functools.partial(make_trainer, cluster=cluster, workers=workers)
     with running():
-        state = resume_training(run, steps=steps)
+        state = resume_training(run, steps=steps, make_trainer=make)
     return _summary(run, state)
 
 
@@ -266,6 +280,13 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "envs": environments,
     "doctor": doctor,
 }
+
+
+def _pin_threads(config: "TrainConfig") -> None:
+    """One thread of XLA's for each shard, wherever it runs: with another number its sums may come
+    in another order. A run of one shard, which stays on one machine, takes all cores."""
+    if config.sampling.shards > 1:
+        os.environ.setdefault("NPROC", "1")
 
 
 def default_folder(env_id: str, seed: int) -> Path:

@@ -33,6 +33,13 @@ SHORT = {
 }
 """Names without their group, for what is set most."""
 OUT: Any = Path | None
+CLUSTER: Any = Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")]
+CLUSTER_HELP = (
+    "Where the shards run: on a Ray of this machine, on the cluster that it is part of, or on the"
+    " one with this head; else in this process. The result is the same."
+)
+WORKERS: Any = int | None
+WORKERS_HELP = "Of the cluster, that hold the shards; as many as it has CPUs for, unless said."
 PROGRAM = "trellis train"
 DESCRIPTION = """Trains a policy, with progress, logs, evaluations and checkpoints.
 
@@ -40,11 +47,19 @@ The defaults are those of the environment's preset: `trellis train ENV --help` s
 Without --out the run goes to runs/ENV-SEED-TIMESTAMP."""
 
 
+class Where(NamedTuple):
+    """Who computes, which is no part of the result."""
+
+    cluster: str | None = None
+    workers: int | None = None
+
+
 class TrainOptions(NamedTuple):
     """What `trellis train` was asked for."""
 
     config: TrainConfig
     out: Path | None
+    where: Where
 
 
 def parse(args: Sequence[str]) -> TrainOptions:
@@ -59,9 +74,9 @@ def parse(args: Sequence[str]) -> TrainOptions:
     given = _read(args, TrainConfig(env="?"))
     defaults = presets.resolve(given["env"], given["preset"])
     values = _read(args, defaults)
-    out = values.pop("out")
+    out, where = values.pop("out"), Where(values.pop("cluster"), values.pop("workers"))
     values["env_options"] = {**defaults.env_options, **values["env_options"]}
-    return TrainOptions(from_json({"schema_version": SCHEMA_VERSION, **values}), out)
+    return TrainOptions(from_json({"schema_version": SCHEMA_VERSION, **values}), out, where)
 
 
 def _help(args: Sequence[str]) -> None:
@@ -105,6 +120,8 @@ def _registry() -> ConstructorRegistry:
         fields = [_named(field) for field in spec.fields]
         if info.type is TrainConfig:
             fields.append(StructFieldSpec("out", OUT, None, "Folder for the run."))
+            fields.append(StructFieldSpec("cluster", CLUSTER, None, CLUSTER_HELP))
+            fields.append(StructFieldSpec("workers", WORKERS, None, WORKERS_HELP))
         return StructConstructorSpec(lambda **values: values, tuple(fields))
 
     return registry
