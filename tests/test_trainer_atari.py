@@ -1,0 +1,55 @@
+"""Training from pixels: workers may die, vine branches, memory stays bounded."""
+
+import dataclasses
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ale_py")
+from trellis.envs.atari import AtariBatch
+from trellis.runs.config import SamplingConfig, TrainConfig, VineConfig
+from trellis.runs.presets import resolve
+from trellis.trainer import Trainer
+
+pytestmark = pytest.mark.slow
+
+
+def config(preset: str, **changes) -> TrainConfig:
+    options = {"preprocessing": "paper", "max_frames": 600}
+    return dataclasses.replace(resolve("ALE/Pong-v5", preset), env_options=options, **changes)
+
+
+def history(settings: TrainConfig, kill_in: int | None = None) -> list[dict]:
+    trainer = Trainer(settings)
+    state, seen = trainer.start(), []
+    for iteration in range(3):
+        if iteration == kill_in:
+            assert isinstance(trainer.env, AtariBatch)
+            os.kill(trainer.env.pids[0], signal.SIGKILL)
+        state, metrics = trainer.iterate(state)
+        seen.append({k: v for k, v in metrics.items() if "second" not in k})
+    seen.append({"theta": state.theta.tobytes()})
+    trainer.close()
+    return seen
+
+
+def test_a_worker_killed_while_sampling_changes_nothing(caplog):
+    settings = config("modern/atari", sampling=SamplingConfig(num_envs=4, steps_per_env=32))
+    undisturbed = history(settings)
+    assert history(settings, kill_in=1) == undisturbed
+    assert "another takes its place" in caplog.text
+
+
+@pytest.mark.parametrize("game", ["Pong", "Qbert"])
+def test_vine_trains(game):
+    vine = VineConfig(trunks=2, trunk_length=30, states=6, actions=4, rollout_length=10)
+    settings = config("paper/atari-vine", sampling=SamplingConfig(sampler="vine", vine=vine))
+    settings = dataclasses.replace(settings, env=f"ALE/{game}-v5")
+    trainer = Trainer(settings)
+    state, metrics = trainer.iterate(trainer.start())
+    assert metrics["rollouts"] == 24
+    assert metrics["steps"] <= 60 + 240
+    assert np.isfinite(state.theta).all()
+    trainer.close()
