@@ -121,6 +121,20 @@ def test_iterate_is_a_function_of_the_state(method):
     assert timeless(advance(other, other.start(), 1)[1]) != timeless(advance(trainer, start, 1)[1])
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_state_is_the_same_after_freezing_and_thawing(method):
+    estimation = EstimationConfig(normalize_observations=True)
+    trainer = make_trainer(config(CARTPOLE, method, estimation=estimation))
+    state, history = advance(trainer, trainer.start(), 3)
+    assert state.observation_moments.count == state.steps
+    assert state.best_member_return == max(row["best_member_return"] for row in history)
+    arrays, values = trainer.freeze(state)
+    again, same_values = trainer.freeze(trainer.thaw(arrays, values))
+    assert {"best_member", "theta"} < set(arrays)
+    assert values == same_values
+    assert {k: v.tobytes() for k, v in arrays.items()} == {k: v.tobytes() for k, v in again.items()}
+
+
 def test_a_record_that_leads_elsewhere_is_not_believed():
     trainer = make_trainer(config(CARTPOLE, "cma"))
     state, _ = advance(trainer, trainer.start(), 2)
