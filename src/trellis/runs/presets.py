@@ -216,7 +216,7 @@ PRESETS: dict[str, Preset] = {
         "short episodes and small networks, for classic control",
         total_steps=100_000,
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
-        step=StepConfig(max_kl=0.02),
+        step=StepConfig(fisher_fraction=1.0),
     ),
     **{f"paper/{task}": single_path for task, (single_path, _) in PAPER.items()},
     **{f"paper/{task}-vine": vine for task, (_, vine) in PAPER.items()},
