@@ -1,5 +1,7 @@
 """Statistics of few runs against numbers worked out by hand; `trellis compare` on invented runs."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,17 @@ def test_runs_are_grouped_and_compared(tmp_path, capsys):
     assert "Probability of improvement" in capsys.readouterr().out
     trained = compare_runs(folders[:3], training=True)["groups"][0]
     assert trained["scores"] == [50, 50, 50]
+
+
+def test_a_run_from_before_a_setting_existed_has_its_default(tmp_path):
+    runs = [
+        write_run(tmp_path / str(seed), TrainConfig(env="CartPole-v1", seed=seed), [1.0])
+        for seed in range(2)
+    ]
+    config = json.loads((runs[0] / "config.json").read_text())
+    del config["step"]["damping_in_step_length"]
+    (runs[0] / "config.json").write_text(json.dumps(config))
+    assert len(compare_runs(runs, training=True)["groups"]) == 1
 
 
 def test_what_cannot_be_compared(tmp_path):

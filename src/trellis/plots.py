@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.runs.config import to_json
+from trellis.runs.folder import read_config
 from trellis.runs.log import read_metrics
 
 X = Literal["steps", "seconds"]
@@ -110,7 +112,8 @@ def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean")
     config_path = folder / "config.json"
     if not config_path.is_file():
         raise FileNotFoundError(f"{folder} is not a run: it has no config.json")
-    config = json.loads(config_path.read_text())
+    # Through the configuration, so that a run from before a setting existed has its default.
+    config = json.loads(json.dumps(to_json(read_config(folder))))
     rows = read_metrics(folder) if (folder / "metrics.jsonl").is_file() else []
     across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
     points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
