@@ -168,7 +168,7 @@ def load_latest(folder: Path) -> Checkpoint:
 def installed_versions() -> dict[str, str]:
     """Versions of what a bit-for-bit future depends on, as they are installed here."""
     versions = {}
-    for name in ("trellis-rl", "jax", "jaxlib", "numpy", "mujoco", "gymnasium"):
+    for name in ("trellis-rl", "jax", "jaxlib", "numpy", "mujoco", "gymnasium", "ale-py", "cma"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
