@@ -95,6 +95,7 @@ def sampling_over_physics(env_id: str, num_envs: int, steps: int, bound: float) 
 def run() -> list[Figure]:
     return [
         sampling_over_physics("Hopper-v5", 32, 200, 0.85),
+        sampling_over_physics("Hopper-v5", 256, 50, 0.85),
         sampling_over_physics("trellis/PaperHopper-v0", 256, 400, 0.7),
         *against_sb3(),
     ]
