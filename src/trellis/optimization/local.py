@@ -49,6 +49,8 @@ class LocalObjective:
         self._policy, self._estimator = policy, estimator
         self._theta, self._chunks = theta, chunks
         self._sums, self._outputs = gradient_and_outputs(policy, estimator, theta, chunks)
+        # The same frames; as one argument of the program they are in its memory once.
+        fisher_chunks = fisher_chunks._replace(frames=chunks.frames)
         if curvature is not Curvature.IDENTITY:
             self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
             self._fisher_weight = fisher_chunks.batch.kl_weight.sum()

@@ -6,12 +6,14 @@ need: they can be indexed and reshaped over their leading dimensions. Whoever ne
 gathers those that it looks at; compiled code gathers chunk by chunk.
 """
 
+import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+ALIGNMENT = 64
+"""Bytes; what XLA asks of memory that it is to use without copying."""
 RESERVE = 16
 """A store has room for one frame in so many more than the steps of an iteration bring: an episode
 begins with frames of its own."""
@@ -28,8 +30,7 @@ class FrameStore:
     """Frames (capacity, height, width), of which the first `count` are there."""
 
     def __init__(self, capacity: int, shape: tuple[int, ...]):
-        # Pages that nothing was written to take no memory.
-        self.frames = np.zeros((capacity, *shape), np.uint8)
+        self.frames = _aligned_zeros(capacity, shape)
         self.count = 0
         self._on_device: jax.Array | None = None
 
@@ -38,7 +39,7 @@ class FrameStore:
         first, self.count = self.count, self.count + len(frames)
         if self.count > len(self.frames):
             capacity = max(2 * len(self.frames), self.count)
-            grown = np.zeros((capacity, *self.frames.shape[1:]), np.uint8)
+            grown = _aligned_zeros(capacity, self.frames.shape[1:])
             grown[:first] = self.frames[:first]
             self.frames = grown
         self.frames[first : self.count] = frames
@@ -46,10 +47,21 @@ class FrameStore:
 
     @property
     def on_device(self) -> jax.Array:
-        """All frames where compiled code can gather them, copied there once; none comes after."""
-        if self._on_device is None:
-            self._on_device = jnp.asarray(self.frames)
-        return self._on_device
+        """All frames where compiled code can gather them: on a CPU the same memory, else copied
+        once. None may come after."""
+        frames = self._on_device
+        if frames is None:
+            frames = self._on_device = jax.device_put(self.frames, may_alias=True)
+            self.frames.flags.writeable = False
+        return frames
+
+
+def _aligned_zeros(capacity: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Frames that compiled code can share; pages that nothing was written to take no memory."""
+    size = capacity * math.prod(shape)
+    block = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return block[start : start + size].reshape(capacity, *shape)
 
 
 @jax.tree_util.register_pytree_node_class
