@@ -42,10 +42,9 @@ def connect(cluster: str) -> bool:
     # Nothing of what runs here is anybody else's business.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if cluster == "local":
-        # Other users of this machine must not be able to run code as this one.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        if os.environ["RAY_AUTH_MODE"] == "token":
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Other users of this machine must not be able to run code as this one: Ray asks for a
+        # token, and would leave one in the home directory if there were none.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         ray.init(
             address="local",
             include_dashboard=False,
@@ -57,6 +56,11 @@ def connect(cluster: str) -> bool:
         _reach(cluster)
     _join(ray, cluster)
     return True
+
+
+def disconnect() -> None:
+    """Leaves the cluster; one that was started here ends."""
+    load_ray().shutdown()
 
 
 def _reach(address: str) -> None:

@@ -26,7 +26,7 @@ from trellis.optimization.trust_region import StepInfo
 from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs.config import TrainConfig
-from trellis.scale.cluster import ClusterError, choose_workers, connect, load_ray
+from trellis.scale.cluster import ClusterError, choose_workers, connect, disconnect, load_ray
 from trellis.scale.reduction import Span, divide, reduce_tree
 from trellis.scale.shard import Finished, Standing
 from trellis.scale.team import shared_step
@@ -144,7 +144,7 @@ class RayTeam:
         self._actors.clear()
         if self._ours:
             self._ours = False
-            self._ray.shutdown()
+            disconnect()
 
     def _place(self) -> None:
         ray, workers = self._ray, len(self._spans)

@@ -1,0 +1,91 @@
+"""Rays for tests: small, private, and gone afterwards, whatever happened in between."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+import ray
+
+FAULTS = ("collect", "gradient", "fisher_product", "evaluate")
+
+
+@contextlib.contextmanager
+def ray_folder():
+    """A folder for Ray (its paths must be short) and an environment for it and its workers; in the
+    end no process that knows the folder is left."""
+    folder = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
+    environment = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # Workers come and go here, and all compile the same.
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    with mock.patch.dict(os.environ, environment):
+        try:
+            yield folder
+        finally:
+            ray.shutdown()
+            left = wait_for_end(folder)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
+            assert not left, f"Ray's processes {left} were still there"
+
+
+def wait_for_end(folder, seconds=20):
+    """Processes of a Ray in this folder that are still there after so long."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def processes_of(folder):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes()
+            if str(folder).encode() in line and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def start_ray(folder, num_cpus=4):
+    ray.init(
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        _temp_dir=str(folder),
+        logging_level="ERROR",
+        log_to_driver=False,
+    )
+
+
+def kill_workers(team, faults=FAULTS, in_iterations=1):
+    """Kills a worker while it answers each of these questions, in each of the first iterations."""
+    send, due, begun = team._send, [], 0
+
+    def send_and_kill(span, question, arguments):
+        nonlocal begun
+        if question == "collect" and span == team._spans[0] and begun < in_iterations:
+            begun += 1
+            due[:] = faults
+        strikes = bool(due) and question == due[0] and span == team._spans[len(due) % 2]
+        pid = ray.get(team._actors[span].pid.remote()) if strikes else None
+        ref = send(span, question, arguments)
+        if strikes:
+            due.pop(0)
+            os.kill(pid, signal.SIGKILL)
+        return ref
+
+    team._send = send_and_kill

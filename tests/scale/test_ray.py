@@ -1,0 +1,158 @@
+"""The same training on Ray: the same bits with any number of workers, and with workers that die."""
+
+import dataclasses
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import ray
+
+from tests.scale.cases import CASES, ITERATIONS, bytes_of, train
+from tests.scale.rays import FAULTS, kill_workers, ray_folder, start_ray
+from trellis.learners import make_trainer
+from trellis.scale import ray as scale_ray
+from trellis.scale.cluster import ClusterError
+from trellis.scale.ray import RayTeam, team_on
+from trellis.scale.worker import ShardError
+from trellis.trainer import Trainer
+
+HOPPER, CARTPOLE = CASES["Hopper-v5", "single-path"], CASES["CartPole-v1", "single-path"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray():
+    with ray_folder() as folder:
+        start_ray(folder)
+        yield
+
+
+def check(config, workers):
+    assert train(config, team_on("auto", workers)) == train(config)
+
+
+def test_vine_on_one_worker():
+    check(CASES["Hopper-v5", "vine"], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_any_number_of_workers(case, workers):
+    check(CASES[case], workers)
+
+
+def test_from_one_machine_to_a_cluster_and_back():
+    """Checkpoints are the same wherever they are written; what travelled on the way is bounded."""
+    expected, _ = train(HOPPER)
+    here = Trainer(HOPPER)
+    state, _ = here.iterate(here.start())
+    there = Trainer(HOPPER, make_team=team_on("auto", 4))
+    team = there._team
+    assert isinstance(team, RayTeam)
+    pickled = _measure(team)
+    try:
+        state = there.thaw(*here.freeze(state))
+        for _ in range(3):
+            state, metrics = there.iterate(state)
+        frozen = there.freeze(state)
+        assert metrics["status"] == "accepted"
+        _check_traffic(team, state, pickled)
+    finally:
+        there.close()
+    state, _ = here.iterate(here.thaw(*frozen))
+    assert state.iteration == ITERATIONS
+    assert bytes_of(here, state) == expected
+    here.close()
+
+
+def _measure(team):
+    """What one worker is sent in the last iteration, as Ray would: pickled."""
+    sizes, send = [], team._send
+
+    def sent(span, question, arguments):
+        if span == team._spans[0]:
+            if question == "collect":
+                sizes.clear()
+            sizes.append(len(pickle.dumps((question, arguments), protocol=5)))
+        return send(span, question, arguments)
+
+    team._send = sent
+    return sizes
+
+
+def _check_traffic(team, state, pickled):
+    """At most 16 vectors each way, critic and statistics and all; snapshots are not counted."""
+    most = 16 * state.theta.nbytes
+    for travelled in team.traffic.workers.values():
+        assert 11 * state.theta.nbytes < travelled.sent <= most
+        assert 11 * state.theta.nbytes < travelled.received - travelled.snapshots <= most
+    counted = team.traffic.workers[team._spans[0]].sent
+    assert counted < sum(pickled) < counted + 1000 * len(pickled)
+
+
+def test_workers_that_are_killed_in_every_phase():
+    teams = []
+
+    def on_team(team):
+        kill_workers(team)
+        teams.append(team)
+
+    result = train(CARTPOLE, team_on("auto", 2), on_team=on_team)
+    assert teams[0].losses == len(FAULTS)
+    assert result == train(CARTPOLE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*FAULTS, "estimate", "aim", "finish"])
+@pytest.mark.parametrize("case", CASES)
+def test_workers_that_are_killed_ten_times(case, fault):
+    teams = []
+
+    def on_team(team):
+        kill_workers(team, [fault], in_iterations=10)
+        teams.append(team)
+
+    result = train(CASES[case], team_on("auto", 2), 10, on_team)
+    assert teams[0].losses == 10
+    assert result == train(CASES[case], iterations=10)
+
+
+class TestRefusals:
+    def test_a_run_of_one_shard(self):
+        sampling = dataclasses.replace(CARTPOLE.sampling, shards=1)
+        with pytest.raises(ClusterError, match="start it with --shards"):
+            make_trainer(dataclasses.replace(CARTPOLE, sampling=sampling), cluster="auto")
+
+    def test_more_workers_than_the_cluster_has_cpus_for(self):
+        config = dataclasses.replace(CARTPOLE, threads=2)
+        with pytest.raises(ClusterError, match="4 workers need 8 CPUs, the cluster has 4: use"):
+            make_trainer(config, cluster="auto", workers=4)
+
+    def test_more_workers_than_shards(self):
+        with pytest.raises(ClusterError, match="use --workers 4 or fewer"):
+            make_trainer(CARTPOLE, cluster="auto", workers=5)
+
+    def test_cpus_that_others_use(self, monkeypatch):
+        monkeypatch.setattr(scale_ray, "PLACEMENT_SECONDS", 0.5)
+        others = ray.util.placement_group([{"CPU": 3}])
+        assert others.wait(10)
+        try:
+            with pytest.raises(ClusterError, match=r"found no place .* 1 CPUs of the cluster are"):
+                make_trainer(CARTPOLE, cluster="auto", workers=2)
+        finally:
+            ray.util.remove_placement_group(others)
+
+    def test_an_environment_that_fails_says_so_in_its_own_words(self):
+        trainer = make_trainer(CARTPOLE, cluster="auto", workers=1)
+        try:
+            state = dataclasses.replace(trainer.start(), theta=np.zeros(3, np.float32))
+            with pytest.raises(ShardError, match=r"shards 0 to 3 on .*Error"):
+                trainer.iterate(state)
+        finally:
+            trainer.close()
+
+    def test_ray_that_is_not_installed(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(ClusterError, match=r"pip install 'trellis-rl\[ray\]'"):
+            make_trainer(CARTPOLE, cluster="local")
