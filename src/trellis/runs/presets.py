@@ -140,7 +140,9 @@ PAPER = {
 ATARI_ITERATIONS = 500
 ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
 ATARI_OPTIONS = {"preprocessing": "paper", "actions": "factored"}
-ATARI_PATHS = 16
+ATARI_PATHS = 32
+"""Ours: enough rows for two workers to be busy most of the time."""
+ATARI_TRUNKS = 16
 ATARI_TRUNK_LENGTH = 2500
 ATARI_STATES = 900
 """With 4 rollouts of 100 steps each, and 40,000 steps of trunks, the 400,000 of an iteration. Table
@@ -174,7 +176,7 @@ ATARI = {
         SamplingConfig(
             sampler="vine",
             vine=VineConfig(
-                trunks=ATARI_PATHS,
+                trunks=ATARI_TRUNKS,
                 trunk_length=ATARI_TRUNK_LENGTH,
                 states=ATARI_STATES,
                 actions=PAPER_ACTIONS,
@@ -188,7 +190,7 @@ ATARI = {
         total_steps=8_000_000,
         eval_every=500_000,
         policy=PolicyConfig(hidden=(64,)),
-        sampling=SamplingConfig(num_envs=16, steps_per_env=256),
+        sampling=SamplingConfig(num_envs=32, steps_per_env=128),
         estimation=EstimationConfig(
             critic_hidden=(64,), critic_epochs=2, critic_minibatch=256, normalize_observations=False
         ),
