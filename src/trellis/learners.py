@@ -47,13 +47,11 @@ def make_trainer(
 ) -> Learner:
     """The trainer for the method of a configuration; arguments as those of `Trainer`, and the
     cluster that is to do the work instead of this process."""
+    kind = SearchTrainer if config.step.is_search else Trainer
     if cluster is None:
         if workers is not None:
             raise ValueError("workers are those of a cluster: add --cluster local, or its address")
-        kind = SearchTrainer if config.step.is_search else Trainer
         return kind(config, make_env, policy)
-    if config.step.is_search:
-        raise ValueError(f"{config.step.method} runs in one process: leave out --cluster")
     from trellis.scale.ray import team_on
 
-    return Trainer(config, make_env, policy, make_team=team_on(cluster, workers))
+    return kind(config, make_env, policy, make_team=team_on(cluster, workers))

@@ -31,7 +31,7 @@ from trellis.runs.config import TrainConfig
 from trellis.runs.state import Evaluation, TrainState
 from trellis.sampling.single_path import PathState
 from trellis.scale.shard import Collected, Criticism, Estimated, Standing, normalizer
-from trellis.scale.team import LocalTeam, Team
+from trellis.scale.team import LocalTeam, MakeTeam, Team
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
 
@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 EVALUATION_LIMIT = 100_000
 """Steps after which an evaluation gives up on an episode that does not end."""
-
-MakeTeam = Callable[[TrainConfig, MakeEnv | None, Policy], Team]
 
 
 class Trainer:
@@ -59,6 +57,7 @@ class Trainer:
         make_team: MakeTeam | None = None,
     ):
         self.config = config
+        _ = config.step.row  # Which a search does not have, and says where it belongs.
         self._make_env = make_env or env_from_catalog(config)
         local = None if make_team else LocalTeam(config, make_env, policy)
         self.env = local.shards[0].env if local else self._make_env(1)

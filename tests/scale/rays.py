@@ -77,7 +77,7 @@ def kill_workers(team, faults=FAULTS, in_iterations=1):
 
     def send_and_kill(span, question, arguments):
         nonlocal begun
-        if question == "collect" and span == team._spans[0] and begun < in_iterations:
+        if question in ("collect", "play") and span == team._spans[0] and begun < in_iterations:
             begun += 1
             due[:] = faults
         strikes = bool(due) and question == due[0] and span == team._spans[len(due) % 2]

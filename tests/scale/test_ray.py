@@ -11,6 +11,8 @@ import ray
 from tests.scale.cases import CASES, ITERATIONS, bytes_of, train
 from tests.scale.rays import FAULTS, kill_workers, ray_folder, start_ray
 from trellis.learners import make_trainer
+from trellis.optimization.methods import StepConfig
+from trellis.runs.config import PolicyConfig, SearchConfig
 from trellis.scale import ray as scale_ray
 from trellis.scale.cluster import ClusterError
 from trellis.scale.ray import RayTeam, team_on
@@ -101,6 +103,27 @@ def test_workers_that_are_killed_in_every_phase():
     result = train(CARTPOLE, team_on("auto", 2), on_team=on_team)
     assert teams[0].losses == len(FAULTS)
     assert result == train(CARTPOLE)
+
+
+def test_a_population_whose_player_is_killed():
+    search = SearchConfig(population=10, episodes=2, path_length=20, noisy_actions=True)
+    config = dataclasses.replace(
+        CARTPOLE, step=StepConfig(method="cma"), search=search, policy=PolicyConfig(hidden=())
+    )
+    results = []
+    for cluster in (None, "auto"):
+        trainer = make_trainer(config, cluster=cluster, workers=cluster and 2)
+        if cluster:
+            kill_workers(trainer._team, ["play"])
+        state = trainer.start()
+        try:
+            for _ in range(3):
+                state, _ = trainer.iterate(state)
+            results.append(bytes_of(trainer, state))
+        finally:
+            trainer.close()
+    assert trainer._team.losses == 1
+    assert results[0] == results[1]
 
 
 @pytest.mark.slow

@@ -28,25 +28,27 @@ def collected(config):
     return trainer, state.theta, estimated
 
 
+@pytest.fixture(scope="module")
+def both():
+    """The team's objective, one over the same data as a whole, θ, and the values."""
+    trainer, theta, estimated = collected(CARTPOLE)
+    team = TeamObjective(trainer._team.ask, estimated.values)
+    team.gradient()
+    shards = trainer._team.shards
+    parts = [shard._batch(estimated.values) for shard in shards]
+    whole = type(parts[0])(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+    region = shards[0]._trust_region
+    # All states are in the Fisher matrix: there are fewer than it takes at least.
+    chunks = region.cut(theta, whole, np.random.default_rng(0))
+    curvature = CARTPOLE.step.row.curvature
+    local = LocalObjective(trainer.policy, shards[0]._estimator, curvature, theta, *chunks)
+    values = np.concatenate([part.value for part in parts])
+    yield team, local, theta, values
+    trainer.close()
+
+
 class TestAnswers:
     """Against one objective over the data of all shards, cut and compiled as a whole."""
-
-    @pytest.fixture(scope="class")
-    def both(self):
-        trainer, theta, estimated = collected(CARTPOLE)
-        team = TeamObjective(trainer._team.ask, estimated.values)
-        team.gradient()
-        shards = trainer._team.shards
-        parts = [shard._batch(estimated.values) for shard in shards]
-        whole = type(parts[0])(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
-        region = shards[0]._trust_region
-        # All states are in the Fisher matrix: there are fewer than it takes at least.
-        chunks = region.cut(theta, whole, np.random.default_rng(0))
-        curvature = CARTPOLE.step.row.curvature
-        local = LocalObjective(trainer.policy, shards[0]._estimator, curvature, theta, *chunks)
-        values = np.concatenate([part.value for part in parts])
-        yield team, local, theta, values
-        trainer.close()
 
     def test_gradients_add_up(self, both):
         team, local, *_ = both

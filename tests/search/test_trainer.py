@@ -11,6 +11,7 @@ from trellis import TRPO
 from trellis.cli import main
 from trellis.learners import make_trainer
 from trellis.optimization.methods import StepConfig
+from trellis.parts import env_from_catalog
 from trellis.policies.distributions import DiagGaussian
 from trellis.policies.networks import linear
 from trellis.policies.policy import Policy
@@ -144,10 +145,8 @@ def test_a_record_that_leads_elsewhere_is_not_believed():
 
 
 def test_steps_are_those_that_were_simulated():
-    trainer = make_trainer(config(CARTPOLE, "cem"))
-    made = []
-
-    original = trainer._make_env
+    settings, made = config(CARTPOLE, "cem"), []
+    original = env_from_catalog(settings)
 
     def make(num_envs):
         env = original(num_envs)
@@ -161,9 +160,9 @@ def test_steps_are_those_that_were_simulated():
         made.append(env)
         return env
 
-    trainer._make_env = make
+    trainer = make_trainer(settings, make)
     state, history = advance(trainer, trainer.start(), 3)
-    assert state.steps == made[0].stepped == history[-1]["steps"]
+    assert state.steps == sum(env.stepped for env in made) == history[-1]["steps"]
     assert history[0]["episodes"] == 16
     assert history[0]["episode_length_mean"] * 16 == history[0]["steps"]
 
@@ -200,8 +199,8 @@ def test_the_python_door_and_the_command_line(tmp_path, capsys):
 def test_what_cannot_be_is_refused_with_the_reason(capsys, tmp_path):
     with pytest.raises(ValueError, match="no use for vine's branches"):
         config(CARTPOLE, "cem", sampling=SamplingConfig(sampler="vine"))
-    with pytest.raises(ValueError, match="leave shards at 1, got 2"):
-        config(CARTPOLE, "cem", sampling=SamplingConfig(shards=2))
+    with pytest.raises(ValueError, match="population of 8 cannot be divided into 32 shards"):
+        make_trainer(config(CARTPOLE, "cem", sampling=SamplingConfig(shards=32)))
     with pytest.raises(ValueError, match="searches without steps"):
         StepConfig(method="cma", multiplier=0.1)
     with pytest.raises(ValueError, match=r"trellis\.learners\.make_trainer"):

@@ -284,11 +284,6 @@ class TrainConfig:
                 f"{self.step.method} plays whole episodes and has no use for vine's branches: use"
                 " sampler single-path, or a method other than cem and cma"
             )
-        if self.step.is_search and self.sampling.shards > 1:
-            raise ValueError(
-                f"{self.step.method} plays its population in one batch, which is not divided: leave"
-                f" shards at 1, got {self.sampling.shards}"
-            )
 
     @property
     def iterations(self) -> int:

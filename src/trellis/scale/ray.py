@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from trellis.runs.config import TrainConfig
 from trellis.scale.cluster import ClusterError, choose_workers, connect, disconnect, load_ray
 from trellis.scale.reduction import Span, divide, reduce_tree
 from trellis.scale.shard import Finished, Standing
-from trellis.scale.team import shared_step
+from trellis.scale.team import MakeTeam, shared_step
 from trellis.scale.traffic import Traffic
 from trellis.scale.worker import ShardError, Worker
 
@@ -43,11 +43,13 @@ MOST_LOSSES = 5
 """Of workers in a row over one question, before it is taken to be the question's fault."""
 INLINE_BYTES = 100 << 10
 """Larger arguments go into Ray's object store once, not to every worker by themselves."""
+BEGINNING = frozenset({"collect", "play"})
+"""Questions that open an iteration; what was said before does not matter to it."""
 TELLING = frozenset({"collect", "estimate", "gradient", "aim"})
 """Questions that leave a trace in a shard, which one rebuilt has to be given too."""
 
 
-def team_on(cluster: str, workers: int | None = None) -> Callable[..., "RayTeam"]:
+def team_on(cluster: str, workers: int | None = None) -> MakeTeam:
     """A maker of teams (`MakeTeam`) on this cluster."""
 
     def make(config: TrainConfig, make_env: MakeEnv | None, policy: Policy) -> RayTeam:
@@ -97,7 +99,7 @@ class RayTeam:
 
     def ask(self, question: str, *arguments: Any) -> Any:
         """Of all workers at once; their answers in the order of the tree."""
-        if question == "collect":
+        if question in BEGINNING:
             self._journal.clear()
             self.traffic.begin()
         sent = self._lay_down(arguments)

@@ -7,7 +7,7 @@ wherever they are, answer the step's questions one by one.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs.config import TrainConfig
 from trellis.scale.objective import TeamObjective
+from trellis.scale.population import PopulationShard
 from trellis.scale.reduction import Span, reduce_tree
 from trellis.scale.shard import Finished, Shard, Standing
 from trellis.threads import one_blas_thread
@@ -54,6 +55,9 @@ class Team(Protocol):
         ...
 
 
+MakeTeam = Callable[[TrainConfig, MakeEnv | None, Policy], Team]
+
+
 class LocalTeam:
     """The shards of `span`, all unless said otherwise, in this process."""
 
@@ -65,7 +69,10 @@ class LocalTeam:
         span: Span | None = None,
     ):
         self._config, self._span = config, span or (0, config.sampling.shards)
-        self.shards = [Shard(config, index, make_env, policy) for index in range(*self._span)]
+        kind = PopulationShard if config.step.is_search else Shard
+        self.shards: list[Any] = [
+            kind(config, index, make_env, policy) for index in range(*self._span)
+        ]
 
     def ask(self, question: str, *arguments: Any) -> Any:
         """Of one shard after the other."""

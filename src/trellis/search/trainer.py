@@ -23,9 +23,11 @@ from trellis.policies.policy import Policy
 from trellis.runs import state as run_state
 from trellis.runs.config import TrainConfig
 from trellis.runs.state import Evaluation, TrainState
+from trellis.scale.population import Generation
+from trellis.scale.team import LocalTeam, MakeTeam, Team
 from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
-from trellis.search.population import Played, parameter_scales, play, require_layers
+from trellis.search.population import parameter_scales, play, require_layers
 from trellis.streams import Purpose, stream
 
 FEWEST_MEMBERS = 40
@@ -51,7 +53,12 @@ class SearchTrainer:
     """CEM or CMA for one configuration; arguments as those of `Trainer`."""
 
     def __init__(
-        self, config: TrainConfig, make_env: MakeEnv | None = None, policy: Policy | None = None
+        self,
+        config: TrainConfig,
+        make_env: MakeEnv | None = None,
+        policy: Policy | None = None,
+        *,
+        make_team: MakeTeam = LocalTeam,
     ):
         self.config = config
         self._make_env = make_env or env_from_catalog(config)
@@ -69,7 +76,8 @@ class SearchTrainer:
         self._search = self._make_search()
         self._standing: Mapping[str, np.ndarray] | None = None
         """The record that `_search` stands at; another one has to be restored first."""
-        self._population_env: envs.BatchEnv | None = None
+        self._require_members()
+        self._team: Team = make_team(config, make_env, self.policy)
         self._eval_env: envs.BatchEnv | None = None
 
     def _find_path_length(self) -> int:
@@ -81,6 +89,15 @@ class SearchTrainer:
                 " to their end: set path_length in the settings of the search"
             )
         return length
+
+    def _require_members(self) -> None:
+        population, shards = self._search.population, self.config.sampling.shards
+        if population < shards:
+            self.env.close()
+            raise ValueError(
+                f"a population of {population} cannot be divided into {shards} shards: set search"
+                " population to more, or shards to fewer"
+            )
 
     def _make_search(self) -> CEM | CMA:
         config, settings, n = self.config, self.config.search, self._searched
@@ -120,16 +137,19 @@ class SearchTrainer:
         clock = [time.perf_counter()]
         thetas = self._whole(self._search.ask())
         clock.append(time.perf_counter())
-        played = self._play(thetas, state)
+        played: Generation = self._team.ask(
+            "play", thetas, state.observation_moments, state.iteration
+        )
+        returns, lengths = np.concatenate(played.returns), np.concatenate(played.lengths)
         clock.append(time.perf_counter())
-        fitness = played.returns.mean(axis=1)
+        fitness = returns.mean(axis=1)
         self._search.tell(fitness)
         self._standing = self._search.record()
         clock.append(time.perf_counter())
 
         moments = state.observation_moments
-        if played.observations:
-            moments = moments.update(np.concatenate(played.observations))
+        if played.observations is not None:
+            moments = moments.merge(played.observations)
         best = int(np.argmax(fitness))
         if fitness[best] > state.best_member_return:
             state = dataclasses.replace(
@@ -141,16 +161,16 @@ class SearchTrainer:
             search=self._standing,
             observation_moments=moments,
             iteration=state.iteration + 1,
-            steps=state.steps + played.steps,
+            steps=state.steps + int(lengths.sum()),
         )
         asking, sampling, telling = np.diff(clock).tolist()
         return state, {
             "iteration": state.iteration,
             "steps": state.steps,
-            "episodes": played.returns.size,
-            "episode_return_mean": float(played.returns.mean()),
-            "episode_return_std": float(played.returns.std()),
-            "episode_length_mean": float(played.lengths.mean()),
+            "episodes": returns.size,
+            "episode_return_mean": float(returns.mean()),
+            "episode_return_std": float(returns.std()),
+            "episode_length_mean": float(lengths.mean()),
             "population": len(fitness),
             "best_member_return": float(fitness[best]),
             "median_member_return": float(np.median(fitness)),
@@ -158,7 +178,7 @@ class SearchTrainer:
             "status": "accepted",
             "seconds_sampling": sampling,
             "seconds_update": asking + telling,
-            "steps_per_second": played.steps / (clock[-1] - clock[0]),
+            "steps_per_second": int(lengths.sum()) / (clock[-1] - clock[0]),
         }
 
     def _take_up(self, state: SearchState) -> None:
@@ -181,24 +201,6 @@ class SearchTrainer:
         thetas = np.tile(self._initial, (len(searched), 1))
         thetas[:, : self._searched] += self._scales * searched
         return thetas
-
-    def _play(self, thetas: np.ndarray, state: SearchState) -> Played:
-        settings, seed, iteration = self.config.search, self.config.seed, state.iteration
-        if self._population_env is None:
-            self._population_env = self._make_env(len(thetas) * settings.episodes)
-        resets = stream(seed, Purpose.RESETS, iteration=iteration)
-        noise = stream(seed, Purpose.ACTIONS, iteration=iteration)
-        return play(
-            self._population_env,
-            self.policy,
-            self.encode,
-            self.normalizer(state.observation_moments),
-            thetas,
-            resets.integers(2**31, size=settings.episodes),
-            most_steps=self._path_length,
-            noise=noise if settings.noisy_actions else None,
-            keep_observations=self.config.estimation.normalize_observations,
-        )
 
     def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
         """What the policy's observations go through before it sees them."""
@@ -265,7 +267,8 @@ class SearchTrainer:
         }
 
     def close(self) -> None:
-        """Lets go of the environments."""
-        for env in (self.env, self._population_env, self._eval_env):
+        """Lets go of the environments, and of the workers that played the population."""
+        self._team.close()
+        for env in (self.env, self._eval_env):
             if env is not None:
                 env.close()
