@@ -19,6 +19,9 @@ from trellis.scale.ray import RayTeam, team_on
 from trellis.scale.worker import ShardError
 from trellis.trainer import Trainer
 
+# Every worker starts and compiles on its own: too long for the fast suite on two cores.
+pytestmark = pytest.mark.slow
+
 HOPPER, CARTPOLE = CASES["Hopper-v5", "single-path"], CASES["CartPole-v1", "single-path"]
 
 
@@ -39,7 +42,7 @@ def test_vine_on_one_worker():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_any_number_of_workers(case, workers):
     check(CASES[case], workers)
 
@@ -128,7 +131,7 @@ def test_a_population_whose_player_is_killed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [*FAULTS, "estimate", "aim", "finish"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_workers_that_are_killed_ten_times(case, fault):
     teams = []
 
