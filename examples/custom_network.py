@@ -30,6 +30,10 @@ class Residual:
             (self.inputs, self.num_outputs),
         )
 
+    @property
+    def values_per_state(self):
+        return self.hidden + self.num_outputs
+
     def init(self, rng):
         scales = (1.0, 0.01, 0.01)
         return [s * orthogonal(rng, *shape) for s, shape in zip(scales, self.shapes, strict=True)]
