@@ -16,7 +16,7 @@ SHARDS, ITERATIONS = 4, 5
 SINGLE_PATH = SamplingConfig(num_envs=8, steps_per_env=16, shards=SHARDS)
 VINE = SamplingConfig(
     sampler="vine",
-    vine=VineConfig(trunks=4, trunk_length=16, states=8, actions=2, rollout_length=4),
+    vine=VineConfig(trunks=4, trunk_length=24, states=8, actions=2, rollout_length=16),
     shards=SHARDS,
 )
 CARTPOLE = TrainConfig(

@@ -22,6 +22,7 @@ def ray_folder():
     folder = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
     environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
         "RAY_AUTH_MODE": "disabled",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         # Workers come and go here, and all compile the same.
@@ -71,21 +72,26 @@ def start_ray(folder, num_cpus=4):
     )
 
 
-def kill_workers(team, faults=FAULTS, in_iterations=1):
-    """Kills a worker while it answers each of these questions, in each of the first iterations."""
-    send, due, begun = team._send, [], 0
+def kill_workers(team, faults=FAULTS, iterations=(2,)):
+    """Kills a worker while it answers each of these questions, in each of these iterations; before
+    the second there is nothing to be put back. What was struck, as it happens."""
+    ask, send, due, struck, iteration = team.ask, team._send, [], [], 0
+
+    def count_and_ask(question, *arguments):
+        nonlocal iteration
+        if question in ("collect", "play"):
+            iteration += 1
+            due[:] = faults if iteration in iterations else ()
+        return ask(question, *arguments)
 
     def send_and_kill(span, question, arguments):
-        nonlocal begun
-        if question in ("collect", "play") and span == team._spans[0] and begun < in_iterations:
-            begun += 1
-            due[:] = faults
         strikes = bool(due) and question == due[0] and span == team._spans[len(due) % 2]
         pid = ray.get(team._actors[span].pid.remote()) if strikes else None
         ref = send(span, question, arguments)
         if strikes:
-            due.pop(0)
+            struck.append(due.pop(0))
             os.kill(pid, signal.SIGKILL)
         return ref
 
-    team._send = send_and_kill
+    team.ask, team._send = count_and_ask, send_and_kill
+    return struck

@@ -237,9 +237,11 @@ class RayTeam:
                 point._replace(path=None, discounted_return=np.zeros_like(point.discounted_return))
                 for point in points
             ]
+        # An actor does things in the order in which they were asked for.
         actor = self._actors[span]
+        stood = actor.stand.remote(points)
         told = [actor.ask.remote(question, *arguments) for question, arguments in self._journal]
-        self._get([built, actor.stand.remote(points), *told])
+        self._get([built, stood, *told])
 
     def _came_up(self, span: Span) -> bool:
         """Whether the new worker found its place; a node that is gone takes its place with it."""
