@@ -139,12 +139,13 @@ def test_workers_that_are_killed_ten_times(case, fault):
         teams.append(team)
         struck.append(kill_workers(team, [fault], range(2, 12)))
 
-    result, history = train(CASES[case], team_on("auto", 2), 11, on_team)
+    # One iteration more: a worker may answer before it dies, and is missed at the next question.
+    result, history = train(CASES[case], team_on("auto", 2), 12, on_team)
     # Where no action made a difference there is no direction to search along.
-    searched = sum(row["status"] != "zero_gradient" for row in history[1:])
+    searched = sum(row["status"] != "zero_gradient" for row in history[1:11])
     expected = searched if fault in ("fisher_product", "aim", "evaluate") else 10
     assert teams[0].losses == len(struck[0]) == expected >= 4
-    assert (result, history) == train(CASES[case], iterations=11)
+    assert (result, history) == train(CASES[case], iterations=12)
 
 
 class TestRefusals:
