@@ -17,6 +17,7 @@ import numpy as np
 from trellis import envs
 from trellis.envs.encoding import observation_encoder
 from trellis.estimation.normalization import Moments, no_moments
+from trellis.evaluation import Evaluator
 from trellis.optimization.trust_region import Status
 from trellis.parts import (
     MakeEnv,
@@ -33,12 +34,8 @@ from trellis.sampling.single_path import PathState
 from trellis.scale.shard import Collected, Criticism, Estimated, Standing, normalizer
 from trellis.scale.team import LocalTeam, MakeTeam, Team
 from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
 
 logger = logging.getLogger(__name__)
-
-EVALUATION_LIMIT = 100_000
-"""Steps after which an evaluation gives up on an episode that does not end."""
 
 
 class Trainer:
@@ -74,7 +71,7 @@ class Trainer:
             self._team = make_team(config, make_env, self.policy)
         self._standing: tuple[Any, Any] = (None, None)
         """Path and discounted returns that the shards know of."""
-        self._eval_env: envs.BatchEnv | None = None
+        self._evaluator = Evaluator(self._make_env, self.policy, self.encode, config.seed)
 
     def start(self) -> TrainState:
         """Before the first iteration."""
@@ -171,33 +168,12 @@ class Trainer:
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
         """Episodes without exploration noise, on environments of their own, from fixed seeds."""
-        theta, moments = state.theta, state.observation_moments
-        if best and state.best_theta is not None and state.best_moments is not None:
-            theta, moments = state.best_theta, state.best_moments
-        if self._eval_env is None or self._eval_env.num_envs != episodes:
-            if self._eval_env is not None:
-                self._eval_env.close()
-            self._eval_env = self._make_env(episodes)
-        env, normalize = self._eval_env, self.normalizer(moments)
-        seeds = stream(self.config.seed, Purpose.EVALUATION).integers(2**31, size=episodes)
-        raw = self.encode(env.reset(np.arange(episodes), seeds))
-        returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-        active = np.ones(episodes, bool)
-        with one_blas_thread():
-            for _ in range(EVALUATION_LIMIT):
-                step = env.step(self.act(theta, normalize(raw)), active)
-                returns += np.where(active, step.reward, 0.0)
-                lengths += active
-                active = active & ~(step.terminated | step.truncated)
-                if not active.any():
-                    break
-                raw = self.encode(step.observation)
-        return Evaluation(returns, lengths)
+        theta, moments = state.chosen(best=best)
+        return self._evaluator.evaluate(theta, self.normalizer(moments), episodes)
 
     def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
         """The most probable actions, in the policy's own terms."""
-        params, _ = self.policy.distribution_params(theta, observation)
-        return self.policy.distribution.mode(params)
+        return self._evaluator.act(theta, observation)
 
     def freeze(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values, with the environments where they can be."""
@@ -208,18 +184,12 @@ class Trainer:
                 f"env/{name}": np.concatenate([np.asarray(part[name]) for part in rows])
                 for name in rows[0]
             }
-        values["spaces"] = self._spaces()
+        values["spaces"] = run_state.spaces_of(self.env)
         return arrays, values
 
     def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
         """The state back again, environments included; without their snapshot, at new episodes."""
-        ours = self._spaces()
-        for name, theirs in values["spaces"].items():
-            if theirs != ours[name]:
-                raise ValueError(
-                    f"this checkpoint is of another environment: its {name} is {theirs},"
-                    f" that of {self.config.env} is {ours[name]}"
-                )
+        run_state.require_same_spaces(values["spaces"], self.env, self.config.env)
         state = run_state.thaw(arrays, values)
         rows = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
         if rows:
@@ -235,19 +205,12 @@ class Trainer:
             state = dataclasses.replace(state, path=None, discounted_return=zeros)
         return state
 
-    def _spaces(self) -> dict[str, str]:
-        return {
-            "observation space": str(self.env.observation_space),
-            "action space": str(self.env.action_space),
-        }
-
     def close(self) -> None:
         """Lets go of the environments, and of the workers that held them."""
         self._team.close()
         if not isinstance(self._team, LocalTeam):
             self.env.close()
-        if self._eval_env is not None:
-            self._eval_env.close()
+        self._evaluator.close()
 
 
 def _divided(path: PathState, shards: int) -> list[PathState]:

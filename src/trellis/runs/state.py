@@ -34,6 +34,12 @@ class TrainState:
     best_moments: Moments | None = None
     """Observation statistics that go with `best_theta`."""
 
+    def chosen(self, *, best: bool) -> tuple[np.ndarray, Moments]:
+        """θ and the statistics that go with it: the last, or the best if there was one."""
+        if best and self.best_theta is not None and self.best_moments is not None:
+            return self.best_theta, self.best_moments
+        return self.theta, self.observation_moments
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -100,6 +106,25 @@ def thaw(arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
         best_theta=arrays["best_theta"] if has_best else None,
         best_moments=_moments_from_arrays("best_moments", arrays) if has_best else None,
     )
+
+
+def spaces_of(env: Any) -> dict[str, str]:
+    """What a checkpoint remembers of its environment."""
+    return {
+        "observation space": str(env.observation_space),
+        "action space": str(env.action_space),
+    }
+
+
+def require_same_spaces(saved: dict[str, str], env: Any, env_id: str) -> None:
+    """Refuses a checkpoint of another environment, with the difference."""
+    ours = spaces_of(env)
+    for name, theirs in saved.items():
+        if theirs != ours[name]:
+            raise ValueError(
+                f"this checkpoint is of another environment: its {name} is {theirs},"
+                f" that of {env_id} is {ours[name]}"
+            )
 
 
 def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from trellis import envs
 from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, Standardizer, no_moments
+from trellis.estimation.normalization import Moments, no_moments
+from trellis.evaluation import Evaluator
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
@@ -24,18 +24,17 @@ from trellis.runs import state as run_state
 from trellis.runs.config import TrainConfig
 from trellis.runs.state import Evaluation, TrainState
 from trellis.scale.population import Generation
+from trellis.scale.shard import normalizer
 from trellis.scale.team import LocalTeam, MakeTeam, Team
 from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
-from trellis.search.population import parameter_scales, play, require_layers
+from trellis.search.population import parameter_scales, require_layers
 from trellis.streams import Purpose, stream
 
 FEWEST_MEMBERS = 40
 """In a generation of cem, unless the settings say otherwise: an elite of four."""
 INITIAL_STD = {"cem": 1.0, "cma": 0.3}
 """Unless the settings say otherwise."""
-ENDLESS = 100_000
-"""Steps after which an evaluation gives up on an episode that does not end."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class SearchTrainer:
         """The record that `_search` stands at; another one has to be restored first."""
         self._require_members()
         self._team: Team = make_team(config, make_env, self.policy)
-        self._eval_env: envs.BatchEnv | None = None
+        self._evaluator = Evaluator(self._make_env, self.policy, self.encode, config.seed)
 
     def _find_path_length(self) -> int:
         length = self.config.search.path_length or self.env.max_episode_steps
@@ -204,34 +203,16 @@ class SearchTrainer:
 
     def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
         """What the policy's observations go through before it sees them."""
-        if not self.config.estimation.normalize_observations:
-            return lambda x: x
-        return Standardizer(moments)
+        return normalizer(self.config, moments)
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
         """Episodes without exploration noise, on environments of their own, from fixed seeds."""
-        theta, moments = state.theta, state.observation_moments
-        if best and state.best_theta is not None and state.best_moments is not None:
-            theta, moments = state.best_theta, state.best_moments
-        if self._eval_env is None or self._eval_env.num_envs != episodes:
-            if self._eval_env is not None:
-                self._eval_env.close()
-            self._eval_env = self._make_env(episodes)
-        played = play(
-            self._eval_env,
-            self.policy,
-            self.encode,
-            self.normalizer(moments),
-            theta[None],
-            stream(self.config.seed, Purpose.EVALUATION).integers(2**31, size=episodes),
-            most_steps=ENDLESS,
-        )
-        return Evaluation(played.returns[0], played.lengths[0])
+        theta, moments = state.chosen(best=best)
+        return self._evaluator.evaluate(theta, self.normalizer(moments), episodes)
 
     def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
         """The most probable actions, in the policy's own terms."""
-        params, _ = self.policy.distribution_params(theta, observation)
-        return self.policy.distribution.mode(params)
+        return self._evaluator.act(theta, observation)
 
     def freeze(self, state: SearchState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values."""
@@ -239,18 +220,15 @@ class SearchTrainer:
         arrays |= {f"search/{name}": value for name, value in state.search.items()}
         if state.best_member is not None:
             arrays["best_member"] = state.best_member
-        values |= {"best_member_return": state.best_member_return, "spaces": self._spaces()}
+        values |= {
+            "best_member_return": state.best_member_return,
+            "spaces": run_state.spaces_of(self.env),
+        }
         return arrays, values
 
     def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> SearchState:
         """The state back again. The search itself follows when the next generation is due."""
-        ours = self._spaces()
-        for name, theirs in values["spaces"].items():
-            if theirs != ours[name]:
-                raise ValueError(
-                    f"this checkpoint is of another environment: its {name} is {theirs},"
-                    f" that of {self.config.env} is {ours[name]}"
-                )
+        run_state.require_same_spaces(values["spaces"], self.env, self.config.env)
         common = run_state.thaw(arrays, values)
         search = {k.removeprefix("search/"): v for k, v in arrays.items() if k.startswith("search")}
         return SearchState(
@@ -260,15 +238,8 @@ class SearchTrainer:
             best_member_return=float(values["best_member_return"]),
         )
 
-    def _spaces(self) -> dict[str, str]:
-        return {
-            "observation space": str(self.env.observation_space),
-            "action space": str(self.env.action_space),
-        }
-
     def close(self) -> None:
         """Lets go of the environments, and of the workers that played the population."""
         self._team.close()
-        for env in (self.env, self._eval_env):
-            if env is not None:
-                env.close()
+        self._evaluator.close()
+        self.env.close()
