@@ -33,7 +33,7 @@ demo: setup  ## train a real policy and show it
 	echo "Curve, video and checkpoints are in $$out"
 
 test: setup  ## the fast tests, under six minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600

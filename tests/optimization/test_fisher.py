@@ -11,7 +11,11 @@ from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.methods import Curvature
 
 policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
-budgets = pytest.mark.parametrize("budget", [0, 1 << 28], ids=["afresh", "kept"])
+ways = pytest.mark.parametrize(
+    ("budget", "chunk"),
+    [(1 << 28, 37), (1 << 28, 10), (0, 10)],
+    ids=["kept whole", "kept in chunks", "afresh"],
+)
 
 
 def setup(policy, seed=0, n=37):
@@ -21,8 +25,7 @@ def setup(policy, seed=0, n=37):
 
 
 @policies
-@budgets
-@pytest.mark.parametrize("chunk", [37, 10])
+@ways
 @pytest.mark.usefixtures("x64")
 class TestAgainstDense:
     def test_analytic_is_the_hessian_of_the_mean_kl(self, policy, budget, chunk):
