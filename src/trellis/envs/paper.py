@@ -93,9 +93,10 @@ def observe(physics: Physics, o: Options) -> Array:
 
 def effort(actions: Array, physics: Physics, o: Options) -> Array:
     """1e-5 ‖u‖²."""
-    u = actions.T * physics.gear[:, None] if o.control_unit == "torque" else actions.T
+    unit = physics.gear[:, None] if o.control_unit == "torque" else 1.0
     # Joint by joint, not as a matrix product: its bits would depend on how many rows there are.
-    return o.ctrl_cost_weight * np.add.reduce(np.square(u), axis=0)
+    u = np.multiply(actions.T, unit, order="C", dtype=np.float64)
+    return o.ctrl_cost_weight * np.add.reduce(np.multiply(u, u, out=u), axis=0)
 
 
 def links(model: Any) -> Array:
@@ -131,7 +132,7 @@ def swim(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome
 
 def hop(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
     """v_x − 1e-5 ‖u‖² and a bonus until the torso is too low or leans too far, which ends it."""
-    x, height, angle = physics.qpos[:, :3].T.copy()
+    x, height, angle = physics.qpos[:, 0].copy(), physics.qpos[:, 1], physics.qpos[:, 2]
     velocity = (x - before[:, 0]) / physics.seconds
     cost = effort(actions, physics, o)
     (low, high), (back, front) = o.healthy_z_range, o.healthy_angle_range
