@@ -19,9 +19,6 @@ from trellis.scale.ray import RayTeam, team_on
 from trellis.scale.worker import ShardError
 from trellis.trainer import Trainer
 
-# Every worker starts and compiles on its own: too long for the fast suite on two cores.
-pytestmark = pytest.mark.slow
-
 HOPPER, CARTPOLE = CASES["Hopper-v5", "single-path"], CASES["CartPole-v1", "single-path"]
 
 
@@ -36,6 +33,7 @@ def check(config, workers):
     assert train(config, team_on("auto", workers)) == train(config)
 
 
+@pytest.mark.slow
 def test_vine_on_one_worker():
     check(CASES["Hopper-v5", "vine"], 1)
 
@@ -47,6 +45,7 @@ def test_any_number_of_workers(case, workers):
     check(CASES[case], workers)
 
 
+@pytest.mark.slow
 def test_from_one_machine_to_a_cluster_and_back():
     """Checkpoints are the same wherever they are written; what travelled on the way is bounded."""
     expected, _ = train(HOPPER)
@@ -108,6 +107,7 @@ def test_workers_that_are_killed_in_every_phase():
     assert result == train(CARTPOLE)
 
 
+@pytest.mark.slow
 def test_a_population_whose_player_is_killed():
     search = SearchConfig(population=10, episodes=2, path_length=20, noisy_actions=True)
     config = dataclasses.replace(
