@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-GROUPS = ("step", "environments", "vine", "training")
+GROUPS = ("step", "environments", "vine", "atari", "training")
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,159 @@
+"""Atari: how much of the emulators' own speed is left, and what an update costs beside sampling.
+
+The raw rate is that of as many processes as we have workers, each with its share of the emulators,
+which repeat random actions four times and look at nothing. All rivals take turns.
+
+    python -m benchmarks atari
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from benchmarks.environments import ratio, take_turns
+from benchmarks.figure import Figure
+from trellis import envs
+from trellis.envs.encoding import observation_encoder
+from trellis.parts import build_policy
+from trellis.runs import presets
+from trellis.sampling.single_path import SinglePath
+from trellis.trainer import Trainer
+
+GAME, ROM = "ALE/Pong-v5", "pong"
+NUM_ENVS, STEPS, ROUNDS = 32, 64, 9
+
+RAW = """
+import sys, random
+from trellis.envs.atari_screens import AtariGame, emulator
+rom, rows, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+emulators = [emulator(AtariGame(rom)) for _ in range(rows)]
+numbers = [action.value for action in emulators[0].getMinimalActionSet()]
+draw = random.Random(0).choice
+print("ready", flush=True)
+while sys.stdin.readline():
+    for _ in range(steps):
+        for ale in emulators:
+            action = draw(numbers)
+            for _ in range(4):
+                ale.act(action)
+            if ale.game_over():
+                ale.reset_game()
+    print("done", flush=True)
+"""
+
+
+class RawEmulators:
+    """Processes that do nothing but emulate."""
+
+    def __init__(self, workers: int):
+        rows = str(NUM_ENVS // workers)
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", RAW, ROM, rows, str(STEPS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(workers)
+        ]
+        self._wait()
+
+    def _wait(self) -> None:
+        for process in self._processes:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise RuntimeError("a process of the raw emulators ended")
+
+    def run(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        self._wait()
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+def drive(env: envs.BatchEnv, actions: np.ndarray) -> None:
+    for index, action in enumerate(actions):
+        step = env.step(action)
+        (ended,) = np.nonzero(step.terminated | step.truncated)
+        if ended.size:
+            env.reset(ended, ended + index)
+
+
+def speeds() -> list[Figure]:
+    from ale_py.vector_env import AtariVectorEnv
+
+    workers = os.cpu_count() or 1
+    config = presets.resolve(GAME, "paper/atari-single-path")
+    small = envs.make(GAME, NUM_ENVS, preprocessing="paper")
+    large = envs.make(GAME, NUM_ENVS, preprocessing="gymnasium")
+    factored = envs.make(GAME, NUM_ENVS, **config.env_options)
+    features, encode = observation_encoder(factored.observation_space)
+    policy = build_policy(config, features, factored)
+    theta = policy.init(np.random.default_rng(0))
+    sampler = SinglePath(factored, policy, encode, steps=STEPS)
+    paths = None
+
+    def sample() -> None:
+        nonlocal paths
+        _, paths = sampler.collect(theta, lambda x: x, paths, 0)
+
+    actions = np.random.default_rng(0).integers(6, size=(STEPS, NUM_ENVS))
+    for env in (small, large):
+        env.reset(np.arange(NUM_ENVS), np.arange(NUM_ENVS))
+    raw = RawEmulators(workers)
+    theirs = AtariVectorEnv(ROM, NUM_ENVS, num_threads=workers)
+    theirs.reset(seed=0)
+
+    def drive_theirs() -> None:
+        for action in actions:
+            theirs.step(action)
+
+    try:
+        bare, paper, gymnasium, vector, sampling = take_turns(
+            raw.run,
+            lambda: drive(small, actions),
+            lambda: drive(large, actions),
+            drive_theirs,
+            sample,
+            rounds=ROUNDS,
+        )
+    finally:
+        raw.close()
+        theirs.close()
+        for env in (small, large, factored):
+            env.close()
+    rate = NUM_ENVS * STEPS / np.median(bare)
+    print(f"  raw emulators: {rate:,.0f} steps/s of four frames in {workers} processes")
+    return [
+        Figure("stepping Pong (paper) over raw emulators", ratio(bare, paper), 0.75, True),
+        Figure("stepping Pong (gymnasium) over raw emulators", ratio(bare, gymnasium), 0.75, True),
+        Figure(
+            "stepping Pong (gymnasium) over AtariVectorEnv", ratio(vector, gymnasium), 1.1, True
+        ),
+        Figure("sampling Pong (paper) over raw emulators", ratio(bare, sampling), 0.5, True),
+    ]
+
+
+def update() -> Figure:
+    """Of an iteration of the paper's preset, once it is compiled."""
+    trainer = Trainer(presets.resolve(GAME, "paper/atari-single-path"))
+    state, _ = trainer.iterate(trainer.start())
+    state, metrics = trainer.iterate(state)
+    trainer.close()
+    took = metrics["seconds_estimation"] + metrics["seconds_update"]
+    print(f"  100,000 frames: sampled in {metrics['seconds_sampling']:.0f} s, update {took:.0f} s")
+    name = "update on 100,000 frames (paper) over sampling them"
+    return Figure(name, took / metrics["seconds_sampling"], 1.5, at_least=False)
+
+
+def run() -> list[Figure]:
+    """All figures of this side."""
+    return [*speeds(), update()]
