@@ -12,7 +12,8 @@ LOCOMOTION = ("swimmer", "hopper", "walker")
 
 def reproduce(
     what: Annotated[
-        Literal["theory", "training", "cartpole", "locomotion", "ablations"], tyro.conf.Positional
+        Literal["theory", "training", "cartpole", "locomotion", "ablations", "atari"],
+        tyro.conf.Positional,
     ],
     *,
     out: Path | None = None,
@@ -22,6 +23,11 @@ def reproduce(
     scale: float = 1.0,
     vine_scale: float | None = None,
     parallel: int = 2,
+    games: tuple[str, ...] = (),
+    preset: str = "modern/atari",
+    steps: int | None = None,
+    runs: Path | None = None,
+    report_only: tyro.conf.FlagCreatePairsOff[bool] = False,
 ) -> int:
     """Reproduces a figure or table of the paper: its data, its drawing, the command that made it.
 
@@ -32,15 +38,24 @@ def reproduce(
             training: final returns and curves of the modern presets.
             cartpole, locomotion: Figure 4, every method of Section 8.1 with the paper's settings.
             ablations: what the parts of TRPO are worth, on the swimmer.
+            atari: Table 1 and Figure 5, seven games from pixels.
         out: Folder for the results; results/WHAT by default.
-        seeds: How many random problems (theory, 10) or runs of each kind (5; ablations, 3).
+        seeds: How many random problems (theory, 10) or runs of each kind (5; ablations, 3;
+            atari, 1).
         tasks: Of locomotion: swimmer, hopper, walker.
         methods: Which ones to compare, all by default: trpo, trpo-vine, natural-gradient,
             empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty.
-        scale: Shrinks the steps of an iteration of comparison and ablations, never the 200
-            iterations.
+        scale: Shrinks the steps of an iteration of comparison, ablations and the paper's presets
+            for Atari, never the number of iterations.
         vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
         parallel: Runs side by side, with one thread each; 1 gives a single run all cores.
+        games: Of atari, all by default: BeamRider, Breakout, Enduro, Pong, Qbert, Seaquest,
+            SpaceInvaders.
+        preset: Of atari: modern/atari, paper/atari-single-path or paper/atari-vine.
+        steps: Of a run of atari, at most; runs that had fewer go on.
+        runs: Folder of atari's runs; runs/atari by default.
+        report_only: Of atari: trains nothing and reports on the runs that there are, finished or
+            not.
     """
     if seeds is not None and seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
@@ -62,6 +77,15 @@ def reproduce(
         if not 0 < scale <= 1:
             raise UsageError(f"--scale must be in (0, 1], got {scale}")
         ablations.run(folder, seeds or 3, scale, parallel, say)
+    elif what == "atari":
+        from trellis.experiments import atari, atari_runs
+
+        with asking():
+            experiment = atari_runs.Experiment(
+                *(games or tuple(atari_runs.GAMES), preset, steps, scale, seeds or 1),
+                *(runs or atari_runs.RUNS, parallel),
+            )
+        atari.run(experiment, folder, say, report_only=report_only)
     else:
         from trellis.experiments import comparison
 

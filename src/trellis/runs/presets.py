@@ -227,8 +227,12 @@ PRESETS: dict[str, Preset] = {
     "modern/swimmer": Preset(
         "a long horizon: the swimmer's reward comes late",
         sampling=SamplingConfig(num_envs=16, steps_per_env=1000),
-        estimation=EstimationConfig(gamma=0.9999),
+        estimation=EstimationConfig(gamma=0.9999, gae_lambda=0.99),
         step=StepConfig(max_kl=0.02),
+    ),
+    "modern/double-pendulum": Preset(
+        "small steps: at δ = 0.01 policies that balance are lost again",
+        step=StepConfig(max_kl=0.003, fisher_fraction=1.0),
     ),
     "modern/classic": Preset(
         "short episodes and small networks, for classic control",
@@ -249,7 +253,6 @@ BY_ENVIRONMENT = {
             "Ant-v5",
             "HalfCheetah-v5",
             "Humanoid-v5",
-            "InvertedDoublePendulum-v5",
             "InvertedPendulum-v5",
             "Pusher-v5",
             "Reacher-v5",
@@ -258,6 +261,7 @@ BY_ENVIRONMENT = {
         "modern/mujoco",
     ),
     "Hopper-v5": "modern/hopper",
+    "InvertedDoublePendulum-v5": "modern/double-pendulum",
     **dict.fromkeys(("CartPole-v0", "CartPole-v1", "Acrobot-v1"), "modern/classic"),
     "trellis/PaperSwimmer-v0": "paper/swimmer",
     "trellis/PaperHopper-v0": "paper/hopper",
