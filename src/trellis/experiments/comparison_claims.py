@@ -145,6 +145,12 @@ def _best(tasks: Results) -> list[tuple[str, bool]]:
         score = methods[best]
         words = f"{name}: {score['label']} has the highest mean, {score['mean_return']:.0f}"
         if best in ours:
+            equals = [
+                record["label"]
+                for method, record in methods.items()
+                if method not in ours and record["mean_return"] == score["mean_return"]
+            ]
+            words += f", and so have {', '.join(equals)}" if equals else ""
             found.append((words, True))
             continue
         trpo = methods[max(ours, key=lambda method: methods[method]["mean_return"])]

@@ -6,6 +6,7 @@ in the folder, so tasks can be run one at a time, at different scales, and are s
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     """A task's results, and all that follows from them."""
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(task, indent=1, ensure_ascii=False, allow_nan=False)
+    # A curve is hundreds of numbers: on one line, not on one each.
+    text = re.sub(r"\[[-+\d.eE,\s]+\]", lambda found: " ".join(found[0].split()), text)
     (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     refresh(out)
 

@@ -1,0 +1,114 @@
+"""What policies score in the games, episode by episode: those of runs, and uniform random actions.
+
+Actions are drawn from the policy. That is how the policy was trained, and the most probable action
+can get stuck for half an hour of play where the game waits for another one (Breakout, until it is
+told to serve the ball). An episode ends with the game, or after 108,000 frames.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from trellis import envs
+from trellis.compare import mean_interval
+from trellis.envs.encoding import observation_encoder
+from trellis.experiments.atari_runs import FoundRun
+from trellis.experiments.provenance import commit
+from trellis.parts import build_policy, env_from_catalog
+from trellis.runs import checkpoint
+from trellis.runs.config import TrainConfig
+from trellis.runs.state import Evaluation
+from trellis.streams import Purpose, stream
+from trellis.threads import one_blas_thread
+
+EPISODES = 30
+ACTIONS = "drawn from the policy"
+RANDOM_SEED = 0
+
+Act = Callable[[Any], np.ndarray]
+"""From a batch of observations to an action for each."""
+
+
+class Latest(NamedTuple):
+    """The last checkpoint of a run."""
+
+    theta: np.ndarray
+    iteration: int
+    steps: int
+
+    @property
+    def fingerprint(self) -> str:
+        """By which a policy that has been evaluated is known again."""
+        return hashlib.sha256(self.theta.tobytes()).hexdigest()[:16]
+
+
+def latest(run: FoundRun) -> Latest:
+    """The policy that a run has come to."""
+    saved = checkpoint.load_latest(run.folder / checkpoint.CHECKPOINTS)
+    return Latest(saved.arrays["theta"], saved.iteration, int(saved.values["steps"]))
+
+
+def play_policy(config: TrainConfig, theta: np.ndarray, episodes: int) -> Evaluation:
+    """Episodes of a run's game, from the seeds of `trellis eval`."""
+    env = env_from_catalog(config)(episodes)
+    try:
+        features, encode = observation_encoder(env.observation_space)
+        # Refuses to normalize pictures, so there are no statistics to go with θ.
+        policy = build_policy(config, features, env)
+        rng = stream(config.seed, Purpose.EVALUATION)
+        seeds = rng.integers(2**31, size=episodes)
+
+        def act(observation: Any) -> np.ndarray:
+            params, _ = policy.distribution_params(theta, encode(observation))
+            noise = policy.distribution.noise(rng, (episodes,))
+            return policy.distribution.sample(params, noise)
+
+        return play(env, act, seeds)
+    finally:
+        env.close()
+
+
+def play_random(env_id: str, options: Mapping[str, Any], episodes: int) -> Evaluation:
+    """Episodes of uniform random actions, by the same rules."""
+    env = envs.make(env_id, episodes, **options)
+    try:
+        rng = stream(RANDOM_SEED, Purpose.EVALUATION)
+        seeds = rng.integers(2**31, size=episodes)
+        space = env.action_space
+        assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+        sizes = np.atleast_1d(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        return play(env, lambda _: rng.integers(sizes, size=(episodes, len(sizes))), seeds)
+    finally:
+        env.close()
+
+
+def play(env: Any, act: Act, seeds: np.ndarray) -> Evaluation:
+    """One episode in each row of a batch."""
+    count = len(seeds)
+    observation = env.reset(np.arange(count), seeds)
+    returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+    active = np.ones(count, bool)
+    with one_blas_thread():
+        while active.any():
+            step = env.step(act(observation), active)
+            returns += np.where(active, step.reward, 0.0)
+            lengths += active
+            active = active & ~(step.terminated | step.truncated)
+            observation = step.observation
+    return Evaluation(returns, lengths)
+
+
+def summary(played: Evaluation) -> dict[str, Any]:
+    """Mean score with Student's 95% interval over episodes, as plain numbers."""
+    mean, low, high = mean_interval(played.returns.tolist())
+    return {
+        "episodes": played.episodes,
+        "mean_score": mean,
+        "interval_95": [None if np.isnan(end) else end for end in (low, high)],
+        "mean_length": played.mean_length,
+        "scores": played.returns.tolist(),
+        "commit": commit(),
+    }
