@@ -19,6 +19,7 @@ from trellis.experiments.atari_runs import Experiment, FoundRun, env_id, extend,
 from trellis.experiments.atari_scores import ACTIONS, EPISODES, Latest
 from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import execute
+from trellis.messages import UsageError
 from trellis.plots import seconds
 from trellis.runs import presets
 from trellis.runs.log import METRICS, read_metrics
@@ -100,13 +101,13 @@ def _begun(asked: Experiment, say: Say) -> list[tuple[FoundRun, Latest]]:
             continue
         for other, _ in found:
             if _experiment(other) == _experiment(run):
-                raise ValueError(
+                raise UsageError(
                     f"{other.folder} and {run.folder} have the same settings and the same seed: a"
                     " mean would count one experiment twice; move one of them away"
                 )
         found.append((run, last))
     if not found:
-        raise ValueError(
+        raise UsageError(
             f"there is no run of {', '.join(asked.games)} in {asked.runs} to report on: leave out"
             " --report-only to train one, or name the folder with --runs"
         )

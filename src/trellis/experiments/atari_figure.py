@@ -1,7 +1,7 @@
 """Figure 5 from atari.json alone: cost, the negative of the score, against steps, a panel a game.
 
-A point is the mean over the training episodes that ended in a hundredth of a run. Several seeds are
-one line, their mean, with a 95% band; a dotted line is what random actions cost.
+A point is the mean over the training episodes that ended in a hundredth of a run. Every seed has a
+line of its own, since runs that were interrupted end anywhere; dotted is what random actions cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ def cost_curve(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     known = [row for row in rows if row.get("episode_return_mean") is not None]
     if not known:
         return {"steps": [], "cost": []}
-    steps = np.array([row["steps"] for row in known], np.float64)
+    steps = np.array([row["steps"] for row in known], np.int64)
     cost = -np.array([row["episode_return_mean"] for row in known])
     episodes = np.array([row.get("episodes", 1) for row in known], np.float64)
-    part = np.ceil(steps / steps[-1] * POINTS).astype(int)
+    part = -(-POINTS * steps // steps[-1])
     weight = np.bincount(part, episodes)
     points = np.flatnonzero(weight)
     means = [np.bincount(part, episodes * v)[points] / weight[points] for v in (steps, cost)]
@@ -58,9 +58,11 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             layout="constrained",
         )
         for axis, game in zip(axes.flat, games, strict=False):
-            for name in labels:
-                same = [r for r in runs if r["game"] == game and atari_table.label(r) == name]
-                _line(axis, same, colors[name], name)
+            for run in runs:
+                if run["game"] == game:
+                    name = atari_table.label(run)
+                    curve, color = run["curve"], colors[name]
+                    axis.plot(curve["steps"], curve["cost"], color=color, label=name, linewidth=1.3)
             for random in results["random"]:
                 if random["game"] == game:
                     cost = -random["evaluation"]["mean_score"]
@@ -82,16 +84,3 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
         pyplot.close(figure)
-
-
-def _line(axis: Any, runs: Sequence[Mapping[str, Any]], color: str, name: str) -> None:
-    curves = [
-        plots.Curve(Path(), {}, np.array(run["curve"]["steps"]), np.array(run["curve"]["cost"]))
-        for run in runs
-    ]
-    if len(curves) == 1:
-        axis.plot(curves[0].x, curves[0].y, color=color, label=name, linewidth=1.4)
-    elif curves:
-        band = plots.band(curves, POINTS)
-        axis.plot(band.x, band.mean, color=color, label=name, linewidth=1.6)
-        axis.fill_between(band.x, band.low, band.high, color=color, alpha=0.18, linewidth=0)

@@ -137,9 +137,9 @@ def _readme(results: Record) -> str:
         "",
         "The 95% interval is over seeds, or over the episodes of a single run. It is above random"
         " where all of it is above the interval of random actions by the same rules.",
-        "",
-        "![Learning curves](curves.png)",
     ]
+    if any(run["curve"]["steps"] for run in results["runs"]):
+        lines += ["", "![Learning curves](curves.png)"]
     return "\n".join(lines) + "\n"
 
 
