@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from trellis.experiments import atari, atari_scores
 from trellis.experiments.atari_figure import cost_curve
 from trellis.experiments.atari_runs import GAMES, Experiment, env_id, extend
 from trellis.experiments.atari_table import rows
+from trellis.experiments.reproduce import reproduce
 from trellis.messages import UsageError
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import EstimationConfig, PolicyConfig, TrainConfig
@@ -37,6 +39,16 @@ def test_a_paper_run_has_tables_3s_budget_and_scale_never_takes_iterations():
     modern = Experiment(["Pong", "Qbert"], seeds=2, steps=10**7).plans
     assert [plan.folder.name for plan in modern] == ["Pong-0", "Pong-1", "Qbert-0", "Qbert-1"]
     assert modern[3].config.total_steps == 10**7
+
+
+def test_the_command_is_what_was_asked_for():
+    asked = Experiment(["Pong"], "paper/atari-vine", steps=10, scale=0.5, runs=Path("there"))
+    start = "trellis reproduce atari --games Pong --preset paper/atari-vine --runs there"
+    trained = f"{start} --steps 10 --scale 0.5 --seeds 1 --parallel 2 --out here"
+    assert asked.command(Path("here"), report_only=False) == trained
+    assert asked.command(Path("here"), report_only=True) == f"{start} --report-only --out here"
+    with pytest.raises(UsageError, match="options of atari alone"):
+        reproduce("theory", report_only=True)
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
 
     for game, options in _rules(asked, found):
         if not any(r["game"] == game and r["env_options"] == options for r in randoms):
-            say(f"Playing {EPISODES} episodes of {game} with random actions")
+            record = {"game": game, "env_options": options}
+            say(f"Playing {EPISODES} episodes of {game}, {atari_table.random_label(record)}")
             played = atari_scores.play_random(env_id(game), options, EPISODES)
-            evaluation = atari_scores.summary(played)
-            randoms.append({"game": game, "env_options": options, "evaluation": evaluation})
+            randoms.append({**record, "evaluation": atari_scores.summary(played)})
             save()
     for index, (run, last) in enumerate(found, start=1):
         evaluation = _known(runs.get(run.name), last)

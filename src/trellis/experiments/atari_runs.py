@@ -99,15 +99,14 @@ class Experiment:
         if tuple(self.games) != tuple(GAMES):
             words.append(f"--games {' '.join(self.games)}")
         words.append(f"--preset {self.preset}")
-        if self.steps is not None:
-            words.append(f"--steps {self.steps}")
-        if self.scale != 1:
-            words.append(f"--scale {self.scale:g}")
-        words.append(f"--seeds {self.seeds} --parallel {self.parallel}")
         if self.runs != RUNS:
             words.append(f"--runs {self.runs}")
         if report_only:
             words.append("--report-only")
+        else:
+            words += [f"--steps {self.steps}"] if self.steps is not None else []
+            words += [f"--scale {self.scale:g}"] if self.scale != 1 else []
+            words.append(f"--seeds {self.seeds} --parallel {self.parallel}")
         return f"{' '.join(words)} --out {out}"
 
 

@@ -61,6 +61,8 @@ def reproduce(
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
     if parallel < 1:
         raise UsageError(f"--parallel must be at least 1, got {parallel}")
+    if what != "atari" and (games or steps is not None or runs or report_only):
+        raise UsageError("--games, --steps, --runs and --report-only are options of atari alone")
     folder = out or Path("results") / what
     say(f"Reproducing {what} in {folder}")
     if what == "theory":
@@ -82,8 +84,13 @@ def reproduce(
 
         with asking():
             experiment = atari_runs.Experiment(
-                *(games or tuple(atari_runs.GAMES), preset, steps, scale, seeds or 1),
-                *(runs or atari_runs.RUNS, parallel),
+                games or tuple(atari_runs.GAMES),
+                preset,
+                steps,
+                scale,
+                seeds or 1,
+                runs or atari_runs.RUNS,
+                parallel,
             )
         atari.run(experiment, folder, say, report_only=report_only)
     else:
