@@ -20,14 +20,15 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
         )
     assert said[0] == "0 of 1 runs are finished"
     assert "1 of 1 runs are finished" in said
-    assert len([line for line in said if "CartPole-v1-10 finished" in line]) == 1
+    assert len([line for line in said if "CartPole-v1-20 finished" in line]) == 1
 
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["tasks"] == found
     assert record["command"].startswith("trellis reproduce training --seeds 1")
     (row,) = found[0]["runs"]
-    assert row["seed"] == 10
+    assert row["seed"] == 20
     assert row["steps"] == 2048
+    assert 5 < found[0]["first_return"] < 100
     assert found[0]["mean_return"] == row["mean_return"] > 5
     with (tmp_path / "out" / "training.csv").open() as file:
         assert [line["env"] for line in csv.DictReader(file)] == ["CartPole-v1"]
