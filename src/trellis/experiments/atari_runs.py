@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from trellis import plots
+from trellis.experiments.comparison_runs import scaled
 from trellis.experiments.sweep import RunPlan
 from trellis.runs import presets
-from trellis.runs.config import SamplingConfig, TrainConfig, to_json
+from trellis.runs.config import TrainConfig, to_json
 from trellis.runs.folder import CONFIG, locked, read_config, require_same_run, write_config
 
 RUNS = Path("runs/atari")
@@ -87,7 +88,7 @@ class Experiment:
         options = ["--preset", self.preset, "--eval-every", "0"]
         if self.preset == MODERN:
             return [*options, "--steps", str(self.steps or config.total_steps)]
-        smaller, sampling = _scaled(config.sampling, self.scale)
+        smaller, sampling = scaled(config.sampling, self.scale)
         total = presets.ATARI_ITERATIONS * sampling.most_steps
         limit = str(presets.ATARI_ITERATIONS)  # Vine's iterations may have fewer steps than most.
         steps = str(min(self.steps or total, total))
@@ -113,19 +114,6 @@ class Experiment:
 def env_id(game: str) -> str:
     """What `trellis train` calls a game."""
     return f"ALE/{game}-v5"
-
-
-def _scaled(sampling: SamplingConfig, scale: float) -> tuple[list[str], SamplingConfig]:
-    """The options that make an iteration smaller, and what it is then."""
-    vine = sampling.vine
-    if not sampling.is_vine:
-        paths = max(1, round(scale * sampling.num_envs))
-        smaller = dataclasses.replace(sampling, num_envs=paths)
-        return ["--sampling.num-envs", str(paths)], smaller
-    trunks, states = max(1, round(scale * vine.trunks)), max(1, round(scale * vine.states))
-    options = ["--sampling.vine.trunks", str(trunks), "--sampling.vine.states", str(states)]
-    vine = dataclasses.replace(vine, trunks=trunks, states=states)
-    return options, dataclasses.replace(sampling, vine=vine)
 
 
 def extend(plan: RunPlan) -> None:

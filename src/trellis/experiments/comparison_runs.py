@@ -8,13 +8,13 @@ Methods with a setting that the paper does not give are swept in factors of thre
 with a seed of its own so that the choice does not flatter the runs that are compared.
 """
 
-from collections.abc import Sequence
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from trellis.experiments.sweep import RunPlan
 from trellis.runs import presets
-from trellis.runs.config import TrainConfig
+from trellis.runs.config import SamplingConfig
 
 RUNS = Path("runs/comparison")
 SWEEP_SEED = 100
@@ -155,8 +155,8 @@ def settings(task: Task, method: Method, scale: float = 1.0) -> list[str]:
     """The options of `trellis train` that make a method's runs on a task."""
     preset = f"paper/{task.name}-vine" if method.vine else f"paper/{task.name}"
     config = presets.resolve(task.env, preset)
-    options, iteration_steps = _scaled(config, scale)
-    total = ITERATIONS * iteration_steps
+    options, sampling = scaled(config.sampling, scale)
+    total = ITERATIONS * sampling.most_steps
     limit = "None" if method.search else str(ITERATIONS)
     return [
         *("--preset", preset, "--method", method.method, *options),
@@ -166,15 +166,14 @@ def settings(task: Task, method: Method, scale: float = 1.0) -> list[str]:
     ]
 
 
-def _scaled(config: TrainConfig, scale: float) -> tuple[Sequence[str], int]:
-    """The options that make an iteration smaller, and its steps then, at most."""
-    sampling, vine = config.sampling, config.sampling.vine
+def scaled(sampling: SamplingConfig, scale: float) -> tuple[list[str], SamplingConfig]:
+    """The options that make an iteration smaller, and what it is then."""
+    vine = sampling.vine
     if not sampling.is_vine:
         paths = max(1, round(scale * sampling.num_envs))
-        return ["--sampling.num-envs", str(paths)], paths * sampling.steps_per_env
+        smaller = dataclasses.replace(sampling, num_envs=paths)
+        return ["--sampling.num-envs", str(paths)], smaller
     trunks, states = max(1, round(scale * vine.trunks)), max(1, round(scale * vine.states))
-    rollouts = states * vine.actions
-    return (
-        ["--sampling.vine.trunks", str(trunks), "--sampling.vine.states", str(states)],
-        trunks * vine.trunk_length + rollouts * vine.rollout_length,
-    )
+    options = ["--sampling.vine.trunks", str(trunks), "--sampling.vine.states", str(states)]
+    vine = dataclasses.replace(vine, trunks=trunks, states=states)
+    return options, dataclasses.replace(sampling, vine=vine)
