@@ -2,12 +2,18 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from trellis.experiments import training
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.experiments.training import Task
+from trellis.runs import checkpoint
+from trellis.runs.log import read_metrics
 
 
 def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeypatch):
@@ -39,3 +45,21 @@ def test_a_run_that_fails_is_told_after_the_others(tmp_path):
     plan = RunPlan(tmp_path / "run", "NoSuchEnvironment-v0", 0)
     with pytest.raises(RuntimeError, match="some runs failed"):
         execute([plan], 1, lambda _: None)
+
+
+def test_a_sweep_that_is_terminated_stops_its_runs(tmp_path):
+    run = tmp_path / "run"
+    sweep = (
+        "from pathlib import Path; from trellis.experiments.sweep import RunPlan, execute;"
+        f"execute([RunPlan(Path({str(run)!r}), 'CartPole-v1', 0)], 1, print)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", sweep], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 100
+    metrics = run / "metrics.jsonl"
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    steps = read_metrics(run)[-1]["steps"]
+    assert 0 < steps < 100_000
+    assert checkpoint.load_latest(run / "checkpoints").values["steps"] == steps

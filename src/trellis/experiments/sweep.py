@@ -5,13 +5,15 @@ seeds or more tasks as well. Two of them may also go on at once: a run that anot
 hand is waited for.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,8 +119,10 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None])
         while not over.wait(REPORT_SECONDS):
             say(progress.line())
 
+    running: set[subprocess.Popen[str]] = set()
+
     def one(plan: RunPlan) -> None:
-        error = _finish(plan, over)
+        error = _finish(plan, over, running)
         if error:
             failures.append(f"{plan.folder}: {error}")
         progress.ended(plan)
@@ -127,11 +131,15 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None])
     reporter = threading.Thread(target=report, daemon=True)
     reporter.start()
     try:
-        with ThreadPoolExecutor(parallel) as pool:
+        with ThreadPoolExecutor(parallel) as pool, _exiting_when_terminated():
             try:
                 list(pool.map(one, waiting))
-            except BaseException:
+            except BaseException as error:
                 over.set()
+                # Ctrl-C has reached the runs already; they write a checkpoint and stop.
+                if not isinstance(error, KeyboardInterrupt):
+                    for child in list(running):
+                        child.terminate()
                 pool.shutdown(cancel_futures=True)
                 raise
     finally:
@@ -149,10 +157,29 @@ def evaluate(plan: RunPlan, episodes: int) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
-def _finish(plan: RunPlan, over: threading.Event) -> str | None:
+@contextlib.contextmanager
+def _exiting_when_terminated() -> Iterator[None]:
+    """SIGTERM ends a sweep as an error would, and not before its runs have been told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: Any) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _finish(
+    plan: RunPlan, over: threading.Event, running: set[subprocess.Popen[str]]
+) -> str | None:
     """Runs it to its end; what went wrong, if anything did."""
     while not over.is_set() and not plan.finished:
-        result = _trellis(plan.command)
+        result = _trellis(plan.command, running)
         if result.returncode == 0:
             return None
         last = (result.stderr.strip().splitlines() or ["no word"])[-1]
@@ -162,6 +189,17 @@ def _finish(plan: RunPlan, over: threading.Event) -> str | None:
     return None
 
 
-def _trellis(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+def _trellis(
+    arguments: list[str], running: set[subprocess.Popen[str]] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of ours; `running` has its process meanwhile."""
     command = [sys.executable, "-m", "trellis", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    running = set() if running is None else running
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
+        running.add(child)
+        try:
+            out, error = child.communicate()
+        finally:
+            running.discard(child)
+    return subprocess.CompletedProcess(command, child.returncode, out, error)
