@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-GROUPS = ("step", "environments", "vine", "atari", "training")
+GROUPS = ("step", "environments", "vine", "atari", "cluster", "training")
 
 
 def main(names: list[str]) -> int:
