@@ -23,11 +23,11 @@ from trellis.experiments import ablations_figure, comparison_runs
 from trellis.experiments.ablations_claims import claims, largest_fall
 from trellis.experiments.comparison_results import curve, returns, steps
 from trellis.experiments.comparison_runs import METHODS, TASKS, Scale
-from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.optimization.fisher import MIN_SAMPLES
 from trellis.runs import presets
 from trellis.runs.log import read_metrics
+from trellis.runs.provenance import commit
 
 RUNS = Path("runs/ablations")
 TASK = TASKS["swimmer"]

@@ -17,12 +17,12 @@ from typing import Any
 from trellis.experiments import atari_figure, atari_scores, atari_table
 from trellis.experiments.atari_runs import Experiment, FoundRun, env_id, extend, find_runs
 from trellis.experiments.atari_scores import ACTIONS, EPISODES, Latest
-from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import execute
 from trellis.messages import UsageError
 from trellis.plots import seconds
 from trellis.runs import presets
 from trellis.runs.log import METRICS, read_metrics
+from trellis.runs.provenance import commit
 
 JSON = "atari.json"
 Say = Callable[[str], None]

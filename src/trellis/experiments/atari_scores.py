@@ -16,10 +16,10 @@ from trellis import envs
 from trellis.compare import mean_interval
 from trellis.envs.encoding import observation_encoder
 from trellis.experiments.atari_runs import FoundRun
-from trellis.experiments.provenance import commit
 from trellis.parts import build_policy, env_from_catalog
 from trellis.runs import checkpoint
 from trellis.runs.config import TrainConfig
+from trellis.runs.provenance import commit
 from trellis.runs.state import Evaluation
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread

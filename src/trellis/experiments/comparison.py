@@ -24,9 +24,9 @@ from trellis.experiments.comparison_runs import (
     seed_plans,
     sweep_plans,
 )
-from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.runs.log import read_metrics
+from trellis.runs.provenance import commit
 
 FILMED = ("trpo", "trpo-vine")
 Say = Callable[[str], None]

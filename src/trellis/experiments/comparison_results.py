@@ -38,6 +38,7 @@ def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
     record = {
         "run": plan.folder.name,
         "seed": plan.seed,
+        "commit": plan.commit,
         "iterations": rows[-1]["iteration"],
         "steps": rows[-1]["steps"],
         "minutes": round(float(seconds(rows)[-1]) / 60, 2),

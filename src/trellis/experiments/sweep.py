@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from trellis.experiments.sweep_progress import SweepProgress
+from trellis.runs.checkpoint import CHECKPOINTS, CheckpointError, load_latest
 from trellis.runs.config import TrainConfig
 from trellis.runs.folder import CONFIG, RunFolderError, read_config, require_same_run
 from trellis.runs.log import METRICS, read_metrics
+from trellis.runs.provenance import UNKNOWN
 
 REPORT_SECONDS = 30.0
 """Between two lines about how far a sweep is."""
@@ -70,6 +72,14 @@ class RunPlan:
         limit = config.max_iterations
         by_iteration = rows[-1]["iteration"] / limit if limit else 0.0
         return min(0.999, max(by_iteration, rows[-1]["steps"] / config.total_steps))
+
+    @property
+    def commit(self) -> str:
+        """Of the code that wrote its last checkpoint, if it says so."""
+        try:
+            return load_latest(self.folder / CHECKPOINTS).versions.get("commit", UNKNOWN)
+        except CheckpointError:
+            return UNKNOWN
 
     @property
     def finished(self) -> bool:

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from trellis.experiments.provenance import commit
 from trellis.experiments.theory_figure import draw
+from trellis.runs.provenance import commit
 from trellis.theory import bounds, examples
 from trellis.theory.conservative import conservative_mixture, conservative_policy_iteration, mix
 from trellis.theory.mdp import FiniteMDP

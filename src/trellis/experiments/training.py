@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from trellis.experiments.provenance import commit
 from trellis.experiments.sweep import RunPlan, evaluate, execute
 from trellis.runs.log import read_metrics
+from trellis.runs.provenance import commit
 
 EPISODES = 20
 FIRST_SEED = 20
@@ -71,7 +71,9 @@ def run(
     (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     with (out / "training.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["env", "seed", "steps", "mean_return", "std_return", "mean_length"])
+        writer.writerow(
+            ["env", "seed", "steps", "mean_return", "std_return", "mean_length", "commit"]
+        )
         for result in results:
             for row in result["runs"]:
                 writer.writerow([result["env"], *row.values()])
@@ -96,6 +98,7 @@ def _summary(task: Task, plans: Sequence[RunPlan]) -> dict[str, Any]:
     if len(returns) > 1:
         half = stats.t.ppf(0.975, len(returns) - 1) * returns.std(ddof=1) / np.sqrt(len(returns))
     keys = ("seed", "steps", "mean_return", "std_return", "mean_length")
+    commits = [plan.commit for plan in plans]
     return {
         "env": task.env,
         "steps": task.steps,
@@ -103,7 +106,10 @@ def _summary(task: Task, plans: Sequence[RunPlan]) -> dict[str, Any]:
         "first_return": float(np.mean([_first_return(plan) for plan in plans])),
         "mean_return": float(returns.mean()),
         "interval_95": [float(returns.mean() - half), float(returns.mean() + half)],
-        "runs": [{key: e[key] for key in keys} for e in evaluations],
+        "runs": [
+            {**{key: e[key] for key in keys}, "commit": made_by}
+            for e, made_by in zip(evaluations, commits, strict=True)
+        ],
     }
 
 

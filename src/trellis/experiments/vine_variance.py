@@ -29,12 +29,12 @@ import numpy as np
 from trellis.estimation import batches
 from trellis.estimation.objective import Estimator, cut, sum_gradient
 from trellis.estimation.returns import path_returns
-from trellis.experiments.provenance import commit
 from trellis.experiments.vine_figure import draw
 from trellis.parts import build_sampler, env_from_catalog
 from trellis.policies.policy import Policy
 from trellis.runs import presets
 from trellis.runs.config import SamplingConfig, TrainConfig
+from trellis.runs.provenance import commit
 from trellis.sampling.proposals import choose_proposal, propose
 from trellis.sampling.rollouts import Rollouts
 from trellis.sampling.samples import Samples

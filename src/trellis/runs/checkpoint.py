@@ -26,6 +26,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from trellis.runs.provenance import commit
+
 SCHEMA_VERSION = 1
 """Of values.json; raised when a key changes its meaning."""
 
@@ -167,7 +169,7 @@ def load_latest(folder: Path) -> Checkpoint:
 @functools.cache
 def installed_versions() -> dict[str, str]:
     """Versions of what a bit-for-bit future depends on, as they are installed here."""
-    versions = {}
+    versions = {"commit": commit()}
     for name in ("trellis-rl", "jax", "jaxlib", "numpy", "mujoco", "gymnasium", "ale-py", "cma"):
         try:
             versions[name] = importlib.metadata.version(name)
@@ -179,7 +181,8 @@ def installed_versions() -> dict[str, str]:
 def version_differences(checkpoint: Checkpoint) -> list[str]:
     """`["jax 0.10.2, here 0.10.3"]` where a checkpoint's software was not this one."""
     here = installed_versions()
-    names = sorted(here.keys() | checkpoint.versions.keys())
+    # Commits are for the record: most of them change nothing for a run.
+    names = sorted((here.keys() | checkpoint.versions.keys()) - {"commit"})
     pairs = [(n, checkpoint.versions.get(n, "not recorded"), here.get(n, "unknown")) for n in names]
     return [f"{name} {there}, here {ours}" for name, there, ours in pairs if there != ours]
 
