@@ -235,7 +235,9 @@ PRESETS: dict[str, Preset] = {
         policy=PolicyConfig(initial_log_std=-1.0),
     ),
     "modern/double-pendulum": Preset(
-        "small steps: at δ = 0.01 policies that balance are lost again",
+        "new episodes in every iteration, and small steps: a policy that always balances forgets"
+        " how to begin",
+        sampling=SamplingConfig(whole_paths=True),
         step=StepConfig(max_kl=0.003, fisher_fraction=1.0),
     ),
     "modern/classic": Preset(
