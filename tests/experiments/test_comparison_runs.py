@@ -13,6 +13,7 @@ from trellis.experiments.comparison_runs import (
     sweep_plans,
     swept_values,
 )
+from trellis.runs import presets
 
 FULL = Scale()
 
@@ -37,6 +38,15 @@ def test_a_full_run_has_the_papers_budget(task, steps, vine_steps):
         assert config.max_iterations == config.iterations == 200
         assert config.estimation.advantages == "center"
         assert config.step.max_kl == 0.01
+
+
+@pytest.mark.parametrize(
+    ("task", "steps"), [("swimmer", 16_000 + 2_000 * 50), ("hopper", 16_000 + 10_000 * 100)]
+)
+def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
+    config = presets.resolve(TASKS[task].env, f"paper/{task}-vine-of-states")
+    assert config.sampling.most_steps == steps
+    assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
 
 
 def test_scale_shrinks_iterations_and_never_their_number():
