@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trellis.envs.batch import BatchEnv
+from trellis.envs.batch import BatchEnv, Observation
 from trellis.envs.encoding import Encoder
 from trellis.policies.policy import Policy
 from trellis.runs.state import Evaluation
@@ -17,6 +17,24 @@ from trellis.threads import one_blas_thread
 
 EVALUATION_LIMIT = 100_000
 """Steps after which an episode that does not end is given up."""
+
+
+def play(env: BatchEnv, act: Callable[[Observation], np.ndarray], seeds: np.ndarray) -> Evaluation:
+    """One episode in each row of a batch; `act` goes from what is seen to an action for each."""
+    count = len(seeds)
+    observation = env.reset(np.arange(count), seeds)
+    returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+    active = np.ones(count, bool)
+    with one_blas_thread():
+        for _ in range(EVALUATION_LIMIT):
+            step = env.step(act(observation), active)
+            returns += np.where(active, step.reward, 0.0)
+            lengths += active
+            active = active & ~(step.terminated | step.truncated)
+            if not active.any():
+                break
+            observation = step.observation
+    return Evaluation(returns, lengths)
 
 
 class Evaluator:
@@ -36,21 +54,8 @@ class Evaluator:
         if self._env is None or self._env.num_envs != episodes:
             self.close()
             self._env = self._make_env(episodes)
-        env = self._env
         seeds = stream(self._seed, Purpose.EVALUATION).integers(2**31, size=episodes)
-        raw = self._encode(env.reset(np.arange(episodes), seeds))
-        returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-        active = np.ones(episodes, bool)
-        with one_blas_thread():
-            for _ in range(EVALUATION_LIMIT):
-                step = env.step(self.act(theta, normalize(raw)), active)
-                returns += np.where(active, step.reward, 0.0)
-                lengths += active
-                active = active & ~(step.terminated | step.truncated)
-                if not active.any():
-                    break
-                raw = self._encode(step.observation)
-        return Evaluation(returns, lengths)
+        return play(self._env, lambda seen: self.act(theta, normalize(self._encode(seen))), seeds)
 
     def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
         """The most probable actions, in the policy's own terms."""

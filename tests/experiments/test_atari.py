@@ -4,13 +4,14 @@ import csv
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from tests.experiments.invented import write_run
 from trellis.envs.batch import Step
+from trellis.evaluation import play
 from trellis.experiments import atari, atari_scores
 from trellis.experiments.atari_figure import cost_curve
 from trellis.experiments.atari_runs import GAMES, Experiment, env_id, extend
@@ -241,7 +242,7 @@ class Counter:
 
 def test_episodes_end_once():
     env = Counter()
-    played = atari_scores.play(env, lambda observation: observation, np.zeros(3, int))
+    played = play(cast(Any, env), lambda observation: observation, np.zeros(3, int))
     assert played.returns.tolist() == played.lengths.tolist() == [1, 2, 3]
     assert env.asked == [[True, True, True], [False, True, True], [False, False, True]]
 

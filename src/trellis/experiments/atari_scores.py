@@ -6,7 +6,7 @@ told to serve the ball). An episode ends with the game, or after 108,000 frames.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from gymnasium import spaces
 from trellis import envs
 from trellis.compare import mean_interval
 from trellis.envs.encoding import observation_encoder
+from trellis.evaluation import play
 from trellis.experiments.atari_runs import FoundRun
 from trellis.parts import build_policy, env_from_catalog
 from trellis.runs import checkpoint
@@ -22,14 +23,10 @@ from trellis.runs.config import TrainConfig
 from trellis.runs.provenance import commit
 from trellis.runs.state import Evaluation
 from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
 
 EPISODES = 30
 ACTIONS = "drawn from the policy"
 RANDOM_SEED = 0
-
-Act = Callable[[Any], np.ndarray]
-"""From a batch of observations to an action for each."""
 
 
 class Latest(NamedTuple):
@@ -83,22 +80,6 @@ def play_random(env_id: str, options: Mapping[str, Any], episodes: int) -> Evalu
         return play(env, lambda _: rng.integers(sizes, size=(episodes, len(sizes))), seeds)
     finally:
         env.close()
-
-
-def play(env: Any, act: Act, seeds: np.ndarray) -> Evaluation:
-    """One episode in each row of a batch."""
-    count = len(seeds)
-    observation = env.reset(np.arange(count), seeds)
-    returns, lengths = np.zeros(count), np.zeros(count, np.int64)
-    active = np.ones(count, bool)
-    with one_blas_thread():
-        while active.any():
-            step = env.step(act(observation), active)
-            returns += np.where(active, step.reward, 0.0)
-            lengths += active
-            active = active & ~(step.terminated | step.truncated)
-            observation = step.observation
-    return Evaluation(returns, lengths)
 
 
 def summary(played: Evaluation) -> dict[str, Any]:
