@@ -8,9 +8,9 @@ its rewards,
     hopper   v_x − 1e-5 ‖u‖² + 1 until it has fallen
     walker   the same, less a penalty for strong impacts of the feet
 
-with u in torques and v_x that of the torso (swimmer: of the centre of mass). Physics is one
-implicit step of 8 ms (swimmer: four of 10 ms) in place of Runge-Kutta's sixteen evaluations;
-docs/environments.md compares the two and argues the defaults.
+with u in torques and v_x that of the torso (swimmer: of the centre of mass). A control step is two
+implicit steps of 10 ms (swimmer: four) in place of Runge-Kutta's; docs/environments.md compares the
+two and argues the defaults.
 """
 
 from typing import Any
@@ -155,7 +155,7 @@ _COMMON = {
     "control_unit": "torque",
     "exclude_current_positions_from_observation": False,
 }
-_UPRIGHT = {**_COMMON, "timestep": 0.008, "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
+_UPRIGHT = {**_COMMON, "timestep": 0.01, "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
 
 TASKS = {
     "trellis/PaperSwimmer-v0": Task(
@@ -175,7 +175,7 @@ TASKS = {
     ),
     "trellis/PaperHopper-v0": Task(
         "hopper.xml",
-        frame_skip=1,
+        frame_skip=2,
         max_episode_steps=1000,
         start=start,
         observe=observe,
@@ -189,7 +189,7 @@ TASKS = {
     ),
     "trellis/PaperWalker-v0": Task(
         "walker2d_v5.xml",
-        frame_skip=1,
+        frame_skip=2,
         max_episode_steps=1000,
         start=start,
         observe=observe,
