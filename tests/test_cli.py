@@ -168,7 +168,7 @@ def test_without_out_the_run_has_its_own_folder(tmp_path, monkeypatch, capsys):
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("trellis-PaperCartPole-v0-5-2")
     out = capsys.readouterr().out
-    assert "Evaluation without noise: return" in out
+    assert "Evaluation: return" in out
     for command in ("eval", "record", "plot"):
         assert f"trellis {command} runs/{folder.name}" in out
 

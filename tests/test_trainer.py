@@ -38,6 +38,17 @@ def train_probe(probe, iterations=40, **estimation):
     return trainer, state
 
 
+def test_evaluations_draw_actions_where_that_is_asked_for():
+    """An untrained policy is undecided: drawn actions are a coin's, 22 steps on average, though
+    this one's most probable actions happen to be good ones."""
+    trainer = Trainer(dataclasses.replace(SMALL, eval_drawn=True))
+    drawn = [trainer.evaluate(trainer.start(), 20).lengths for _ in range(2)]
+    chosen = Trainer(SMALL).evaluate(Trainer(SMALL).start(), 20).lengths
+    np.testing.assert_array_equal(*drawn)
+    assert 15 < drawn[0].mean() < 40
+    assert chosen.mean() > 60
+
+
 def bytes_of(trainer, state):
     arrays, values = trainer.freeze(state)
     return {name: value.tobytes() for name, value in arrays.items()} | values

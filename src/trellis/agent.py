@@ -116,7 +116,7 @@ class TRPO:
         return mapped[0] if single else mapped
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
-        """Episodes without exploration noise, on environments of their own."""
+        """Episodes on environments of their own, without exploration noise unless `eval_drawn`."""
         return self._trainer.evaluate(self._state, episodes)
 
     def save(self, path: str | Path) -> None:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -20,8 +20,6 @@ from trellis.experiments.reproduce import reproduce
 from trellis.messages import asking, running, say
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trellis.learners import Learner
     from trellis.runs.config import TrainConfig
     from trellis.runs.state import TrainState
@@ -102,7 +100,7 @@ def evaluate(
     last: Last = False,
     json_: Annotated[Flag[bool], tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Evaluates the policy of a run without exploration noise.
+    """Evaluates the policy of a run, as its settings say: as a rule without exploration noise.
 
     Args:
         episodes: How many, from seeds that depend on the run's own alone.
@@ -163,6 +161,8 @@ def record(
 
     video.prepare_gl()
     with asking():
+        import numpy as np
+
         from trellis import envs
 
         path = out or run / "video.mp4"
@@ -171,14 +171,7 @@ def record(
         config = trainer.config
         options = {**config.env_options, "render_mode": "rgb_array"}
         env = envs.make(config.env, 1, nthread=1, **options)
-    theta, moments = state.theta, state.observation_moments
-    if best and state.best_theta is not None and state.best_moments is not None:
-        theta, moments = state.best_theta, state.best_moments
-    normalize = trainer.normalizer(moments)
-
-    def act(observation: Any) -> "np.ndarray":
-        return trainer.act(theta, normalize(trainer.encode(observation)))
-
+    act = trainer.player(state, np.random.default_rng(seed), best=best)
     say(f"Filming {episodes} episode{'s' * (episodes > 1)} of {config.env} …")
     try:
         film = video.record(env, act, path, episodes=episodes, max_steps=max_steps, seed=seed)
@@ -341,7 +334,7 @@ def _summary(folder: Path, state: "TrainState") -> int:
     print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
     if final.get("eval_return_mean") is not None:
         print(
-            f"Evaluation without noise: return {final['eval_return_mean']:.1f}"
+            f"Evaluation: return {final['eval_return_mean']:.1f}"
             f" ± {final['eval_return_std']:.1f} (best {state.best_return:.1f})."
         )
     print("Next:")

@@ -1,4 +1,4 @@
-"""How good a policy is: episodes without exploration noise, on environments of their own.
+"""How good a policy is: episodes on environments of their own, as a rule without exploration noise.
 
 Seeds are the run's, the same at every evaluation, so that two policies of a run meet the same
 initial states.
@@ -15,11 +15,13 @@ from trellis.runs.state import Evaluation
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
 
+Player = Callable[[Observation], np.ndarray]
+"""From what is seen to an action for each row."""
 EVALUATION_LIMIT = 100_000
 """Steps after which an episode that does not end is given up."""
 
 
-def play(env: BatchEnv, act: Callable[[Observation], np.ndarray], seeds: np.ndarray) -> Evaluation:
+def play(env: BatchEnv, act: Player, seeds: np.ndarray) -> Evaluation:
     """One episode in each row of a batch; `act` goes from what is seen to an action for each."""
     count = len(seeds)
     observation = env.reset(np.arange(count), seeds)
@@ -41,10 +43,16 @@ class Evaluator:
     """Plays policies of one kind; environments are made when first needed, and kept."""
 
     def __init__(
-        self, make_env: Callable[[int], BatchEnv], policy: Policy, encode: Encoder, seed: int
+        self,
+        make_env: Callable[[int], BatchEnv],
+        policy: Policy,
+        encode: Encoder,
+        seed: int,
+        *,
+        drawn: bool = False,
     ):
         self._make_env, self._policy, self._encode = make_env, policy, encode
-        self._seed = seed
+        self._seed, self._drawn = seed, drawn
         self._env: BatchEnv | None = None
 
     def evaluate(
@@ -54,13 +62,28 @@ class Evaluator:
         if self._env is None or self._env.num_envs != episodes:
             self.close()
             self._env = self._make_env(episodes)
-        seeds = stream(self._seed, Purpose.EVALUATION).integers(2**31, size=episodes)
-        return play(self._env, lambda seen: self.act(theta, normalize(self._encode(seen))), seeds)
+        rng = stream(self._seed, Purpose.EVALUATION)
+        seeds = rng.integers(2**31, size=episodes)
+        return play(self._env, self.player(theta, normalize, rng), seeds)
 
-    def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
-        """The most probable actions, in the policy's own terms."""
-        params, _ = self._policy.distribution_params(theta, observation)
-        return self._policy.distribution.mode(params)
+    def player(
+        self,
+        theta: np.ndarray,
+        normalize: Callable[[np.ndarray], np.ndarray],
+        rng: np.random.Generator,
+    ) -> Player:
+        """From what is seen to actions, in the policy's own terms: the most probable ones, or
+        drawn, with noise from `rng`."""
+        distribution = self._policy.distribution
+
+        def act(observation: Observation) -> np.ndarray:
+            features = normalize(self._encode(observation))
+            params, _ = self._policy.distribution_params(theta, features)
+            if not self._drawn:
+                return distribution.mode(params)
+            return distribution.sample(params, distribution.noise(rng, (len(params),)))
+
+        return act
 
     def close(self) -> None:
         """Lets go of the environments."""

@@ -29,6 +29,7 @@ NOT_AN_EXPERIMENT = (
     "max_iterations",
     "eval_every",
     "eval_episodes",
+    "eval_drawn",
     "checkpoint_every",
     "keep_checkpoints",
 )
@@ -37,7 +38,7 @@ LABELS = {
     "steps": "simulator steps",
     "seconds": "seconds of training",
     "episode_return_mean": "mean return of finished episodes",
-    "eval_return_mean": "mean return without noise",
+    "eval_return_mean": "mean return of evaluations",
 }
 # Okabe and Ito's colours, which those who see red and green alike can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

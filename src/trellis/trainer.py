@@ -17,7 +17,7 @@ import numpy as np
 from trellis import envs
 from trellis.envs.encoding import observation_encoder
 from trellis.estimation.normalization import Moments, no_moments
-from trellis.evaluation import Evaluator
+from trellis.evaluation import Evaluator, Player
 from trellis.optimization.trust_region import Status
 from trellis.parts import (
     MakeEnv,
@@ -71,7 +71,9 @@ class Trainer:
             self._team = make_team(config, make_env, self.policy)
         self._standing: tuple[Any, Any] = (None, None)
         """Path and discounted returns that the shards know of."""
-        self._evaluator = Evaluator(self._make_env, self.policy, self.encode, config.seed)
+        self._evaluator = Evaluator(
+            self._make_env, self.policy, self.encode, config.seed, drawn=config.eval_drawn
+        )
 
     def start(self) -> TrainState:
         """Before the first iteration."""
@@ -167,13 +169,14 @@ class Trainer:
         return normalizer(self.config, moments)
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
-        """Episodes without exploration noise, on environments of their own, from fixed seeds."""
+        """Episodes on environments of their own, from fixed seeds."""
         theta, moments = state.chosen(best=best)
         return self._evaluator.evaluate(theta, self.normalizer(moments), episodes)
 
-    def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
-        """The most probable actions, in the policy's own terms."""
-        return self._evaluator.act(theta, observation)
+    def player(self, state: TrainState, rng: np.random.Generator, *, best: bool = False) -> Player:
+        """From what is seen to actions, as in evaluations."""
+        theta, moments = state.chosen(best=best)
+        return self._evaluator.player(theta, self.normalizer(moments), rng)
 
     def freeze(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values, with the environments where they can be."""

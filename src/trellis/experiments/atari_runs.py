@@ -84,7 +84,7 @@ class Experiment:
 
     def _settings(self, env: str) -> list[str]:
         config = presets.resolve(env, self.preset)
-        # Evaluations would take time, and are of the most probable action, which can get stuck.
+        # Evaluations would take time, and the report plays the last policy anyway.
         options = ["--preset", self.preset, "--eval-every", "0"]
         if self.preset == MODERN:
             return [*options, "--steps", str(self.steps or config.total_steps)]

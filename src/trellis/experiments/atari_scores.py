@@ -15,7 +15,7 @@ from gymnasium import spaces
 from trellis import envs
 from trellis.compare import mean_interval
 from trellis.envs.encoding import observation_encoder
-from trellis.evaluation import play
+from trellis.evaluation import Evaluator, play
 from trellis.experiments.atari_runs import FoundRun
 from trellis.parts import build_policy, env_from_catalog
 from trellis.runs import checkpoint
@@ -50,22 +50,19 @@ def latest(run: FoundRun) -> Latest:
 
 def play_policy(config: TrainConfig, theta: np.ndarray, episodes: int) -> Evaluation:
     """Episodes of a run's game, from the seeds of `trellis eval`."""
-    env = env_from_catalog(config)(episodes)
+    make_env = env_from_catalog(config)
+    env = make_env(1)
     try:
         features, encode = observation_encoder(env.observation_space)
-        # Refuses to normalize pictures, so there are no statistics to go with θ.
         policy = build_policy(config, features, env)
-        rng = stream(config.seed, Purpose.EVALUATION)
-        seeds = rng.integers(2**31, size=episodes)
-
-        def act(observation: Any) -> np.ndarray:
-            params, _ = policy.distribution_params(theta, encode(observation))
-            noise = policy.distribution.noise(rng, (episodes,))
-            return policy.distribution.sample(params, noise)
-
-        return play(env, act, seeds)
     finally:
         env.close()
+    evaluator = Evaluator(make_env, policy, encode, config.seed, drawn=True)
+    try:
+        # Pictures are refused where they would be normalized: there are no statistics to θ.
+        return evaluator.evaluate(theta, lambda features: features, episodes)
+    finally:
+        evaluator.close()
 
 
 def play_random(env_id: str, options: Mapping[str, Any], episodes: int) -> Evaluation:

@@ -257,7 +257,9 @@ class TrainConfig:
     eval_every: int = 100_000
     """Simulator steps between evaluations; 0 for none but the last."""
     eval_episodes: int = 10
-    """Episodes of each evaluation, without exploration noise."""
+    """Episodes of each evaluation."""
+    eval_drawn: bool = False
+    """Evaluations draw actions from the policy, where the most probable one can get stuck."""
     checkpoint_every: int = 100_000
     """Simulator steps between checkpoints."""
     keep_checkpoints: int = 3

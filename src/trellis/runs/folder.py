@@ -26,6 +26,7 @@ MAY_CHANGE = frozenset(
         "max_iterations",
         "eval_every",
         "eval_episodes",
+        "eval_drawn",
         "checkpoint_every",
         "keep_checkpoints",
         "threads",

@@ -58,6 +58,7 @@ class Preset:
     env_options: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 1_000_000
     eval_every: int = 100_000
+    eval_drawn: bool = False
     checkpoint_every: int = 100_000
     max_iterations: int | None = None
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -172,6 +173,7 @@ def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
         env_options=ATARI_OPTIONS,
         total_steps=steps,
         eval_every=steps // 50,
+        eval_drawn=True,
         checkpoint_every=ATARI_STEPS_PER_ITERATION[sampling.sampler],
         policy=PolicyConfig(hidden=(20,)),
         sampling=sampling,
@@ -205,6 +207,7 @@ ATARI = {
         env_options={"preprocessing": "paper"},
         total_steps=8_000_000,
         eval_every=500_000,
+        eval_drawn=True,
         policy=PolicyConfig(hidden=(64,)),
         sampling=SamplingConfig(num_envs=32, steps_per_env=128),
         estimation=EstimationConfig(

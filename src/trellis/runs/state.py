@@ -43,7 +43,7 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy achieved without exploration noise."""
+    """What a policy achieved."""
 
     returns: np.ndarray
     lengths: np.ndarray

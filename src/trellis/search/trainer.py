@@ -16,7 +16,7 @@ import numpy as np
 
 from trellis.envs.encoding import observation_encoder
 from trellis.estimation.normalization import Moments, no_moments
-from trellis.evaluation import Evaluator
+from trellis.evaluation import Evaluator, Player
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
@@ -77,7 +77,9 @@ class SearchTrainer:
         """The record that `_search` stands at; another one has to be restored first."""
         self._require_members()
         self._team: Team = make_team(config, make_env, self.policy)
-        self._evaluator = Evaluator(self._make_env, self.policy, self.encode, config.seed)
+        self._evaluator = Evaluator(
+            self._make_env, self.policy, self.encode, config.seed, drawn=config.eval_drawn
+        )
 
     def _find_path_length(self) -> int:
         length = self.config.search.path_length or self.env.max_episode_steps
@@ -206,13 +208,14 @@ class SearchTrainer:
         return normalizer(self.config, moments)
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
-        """Episodes without exploration noise, on environments of their own, from fixed seeds."""
+        """Episodes on environments of their own, from fixed seeds."""
         theta, moments = state.chosen(best=best)
         return self._evaluator.evaluate(theta, self.normalizer(moments), episodes)
 
-    def act(self, theta: np.ndarray, observation: np.ndarray) -> np.ndarray:
-        """The most probable actions, in the policy's own terms."""
-        return self._evaluator.act(theta, observation)
+    def player(self, state: TrainState, rng: np.random.Generator, *, best: bool = False) -> Player:
+        """From what is seen to actions, as in evaluations."""
+        theta, moments = state.chosen(best=best)
+        return self._evaluator.player(theta, self.normalizer(moments), rng)
 
     def freeze(self, state: SearchState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values."""
