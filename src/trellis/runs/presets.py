@@ -68,7 +68,12 @@ class Preset:
 
 
 def _paper(
-    task: str, steps: int, rollout_length: int, q_values: int, policy: PolicyConfig
+    task: str,
+    steps: int,
+    rollout_length: int,
+    q_values: int,
+    policy: PolicyConfig,
+    estimation: EstimationConfig = PAPER_ESTIMATION,
 ) -> tuple[Preset, Preset]:
     """A task of the paper by single path, and by vine."""
     paths = steps // PAPER_PATH_LENGTH
@@ -93,7 +98,7 @@ def _paper(
             max_iterations=PAPER_ITERATIONS,
             policy=policy,
             sampling=sampling,
-            estimation=PAPER_ESTIMATION,
+            estimation=estimation,
             step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
         )
 
@@ -118,16 +123,23 @@ PAPER = {
         PAPER_Q_VALUES["swimmer"],
         PolicyConfig(hidden=(30,), hidden_biases=False),
     ),
-    **{
-        task: _paper(
-            task,
-            PAPER_STEPS_PER_ITERATION[task],
-            PAPER_ROLLOUT_LENGTH[task],
-            PAPER_Q_VALUES[task],
-            PolicyConfig(hidden=(50, 50)),
-        )
-        for task in ("hopper", "walker")
-    },
+    "hopper": _paper(
+        "hopper",
+        PAPER_STEPS_PER_ITERATION["hopper"],
+        PAPER_ROLLOUT_LENGTH["hopper"],
+        PAPER_Q_VALUES["hopper"],
+        PolicyConfig(hidden=(50, 50)),
+    ),
+    "walker": _paper(
+        "walker",
+        PAPER_STEPS_PER_ITERATION["walker"],
+        PAPER_ROLLOUT_LENGTH["walker"],
+        PAPER_Q_VALUES["walker"],
+        PolicyConfig(hidden=(50, 50)),
+        # Ours. Its joints turn at up to 100 rad/s, which saturates a network that sees them as
+        # they are: without this it falls on its face after 65 steps, whatever it has learned.
+        dataclasses.replace(PAPER_ESTIMATION, normalize_observations=True),
+    ),
     "cartpole": _paper(
         "cart-pole",
         CARTPOLE_STEPS_PER_ITERATION,
