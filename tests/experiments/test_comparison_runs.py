@@ -13,7 +13,6 @@ from trellis.experiments.comparison_runs import (
     sweep_plans,
     swept_values,
 )
-from trellis.runs import presets
 
 FULL = Scale()
 
@@ -44,7 +43,8 @@ def test_a_full_run_has_the_papers_budget(task, steps, vine_steps):
     ("task", "steps"), [("swimmer", 16_000 + 2_000 * 50), ("hopper", 16_000 + 10_000 * 100)]
 )
 def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
-    config = presets.resolve(TASKS[task].env, f"paper/{task}-vine-of-states")
+    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-of-states"], 1, FULL)
+    config = plan.config
     assert config.sampling.most_steps == steps
     assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
 

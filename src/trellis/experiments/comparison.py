@@ -12,6 +12,7 @@ from typing import Any
 
 from trellis.compare_runs import training_return
 from trellis.experiments import comparison_runs, gait
+from trellis.experiments.comparison_claims import TRPO
 from trellis.experiments.comparison_files import write_task
 from trellis.experiments.comparison_results import method_record, sweep_record
 from trellis.experiments.comparison_runs import (
@@ -28,7 +29,6 @@ from trellis.experiments.sweep import RunPlan, execute
 from trellis.runs.log import read_metrics
 from trellis.runs.provenance import commit
 
-FILMED = ("trpo", "trpo-vine")
 Say = Callable[[str], None]
 
 
@@ -75,9 +75,10 @@ def experiment(
     parallel: int,
 ) -> Experiment:
     """The experiment of these names; raises in words where there is no such thing."""
+    standard = [method.name for method in METHODS.values() if not method.optional]
     return Experiment(
         [_named(TASKS, name, "task") for name in tasks],
-        [_named(METHODS, name, "method") for name in methods or METHODS],
+        [_named(METHODS, name, "method") for name in methods or standard],
         seeds,
         Scale(scale, scale if vine_scale is None else vine_scale),
         parallel=parallel,
@@ -141,7 +142,7 @@ def _results(
         methods[method.name] = method_record(task, method, asked.scale, plans, played, value)
         if value is not None:
             sweeps[method.name] = sweep_record(task, method, asked.swept(task, method), value)
-        if videos and task.moves and method.name in FILMED:
+        if videos and task.moves and method.name in TRPO:
             name = f"{task.name}-{method.name}.mp4"
             out.mkdir(parents=True, exist_ok=True)
             failure = gait.film(_typical(plans, played).folder, out / name)

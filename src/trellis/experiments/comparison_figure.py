@@ -13,6 +13,7 @@ from trellis import plots
 COLORS = {
     "trpo": "#0072B2",
     "trpo-vine": "#D55E00",
+    "trpo-vine-of-states": "#7B241C",
     "natural-gradient": "#009E73",
     "empirical-fim": "#56B4E9",
     "max-kl": "#CC79A7",

@@ -27,6 +27,9 @@ PAPER_MINUTES = {
     ("swimmer", "trpo-vine"): 2,
     ("hopper", "trpo-vine"): 14,
     ("walker", "trpo-vine"): 40,
+    ("swimmer", "trpo-vine-of-states"): 2,
+    ("hopper", "trpo-vine-of-states"): 14,
+    ("walker", "trpo-vine-of-states"): 40,
 }
 """Table 2, computation time."""
 

@@ -55,18 +55,29 @@ class Method:
     label: str
     method: str
     """What `trellis train --method` calls it."""
-    vine: bool = False
+    vine: str | None = None
+    """Of the task's presets for vine, the ending: "vine", or "vine-of-states" for the other reading
+    of Table 2."""
     swept: str | None = None
     """The option that is swept."""
     search: bool = False
     """Derivative-free: it has a budget of steps and no given number of iterations."""
+    optional: bool = False
+    """Compared only where it is named."""
 
 
 METHODS = {
     method.name: method
     for method in (
         Method("trpo", "TRPO, single path", "trpo"),
-        Method("trpo-vine", "TRPO, vine", "trpo", vine=True),
+        Method("trpo-vine", "TRPO, vine", "trpo", vine="vine"),
+        Method(
+            "trpo-vine-of-states",
+            "TRPO, vine of as many states",
+            "trpo",
+            vine="vine-of-states",
+            optional=True,
+        ),
         Method("natural-gradient", "natural gradient", "natural-gradient", swept="multiplier"),
         Method("empirical-fim", "empirical FIM", "empirical-fim"),
         Method("max-kl", "max KL", "max-kl"),
@@ -153,7 +164,7 @@ def plan(
 
 def settings(task: Task, method: Method, scale: float = 1.0) -> list[str]:
     """The options of `trellis train` that make a method's runs on a task."""
-    preset = f"paper/{task.name}-vine" if method.vine else f"paper/{task.name}"
+    preset = "-".join(filter(None, (f"paper/{task.name}", method.vine)))
     config = presets.resolve(task.env, preset)
     options, sampling = scaled(config.sampling, scale)
     total = ITERATIONS * sampling.most_steps

@@ -44,7 +44,8 @@ def reproduce(
             atari, 1).
         tasks: Of locomotion: swimmer, hopper, walker.
         methods: Which ones to compare, all by default: trpo, trpo-vine, natural-gradient,
-            empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty.
+            empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty. And, where it is named,
+            trpo-vine-of-states.
         scale: Shrinks the steps of an iteration of comparison, ablations and the paper's presets
             for Atari, never the number of iterations.
         vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
