@@ -21,7 +21,7 @@ WALKS_LENGTH = 500
 """Steps of 1,000 that the median episode lasts at least, if a policy hops or walks at all."""
 WALKS_VELOCITY = 0.7
 """Metres a second, in the mean, that count as a gait."""
-VIDEO_STEPS = 400
+VIDEO_STEPS = 250
 
 
 @dataclass(frozen=True)
