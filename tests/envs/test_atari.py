@@ -91,6 +91,7 @@ def test_the_contract_holds_in_qbert_which_plays_again():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("game", SIX)
 def test_2000_restored_states_replay_50_steps(game):
     contract.check_replay(partial(make, game), pairs=2000, num_envs=100, horizon=50)
