@@ -69,6 +69,7 @@ class TestLearning:
     def test_both_factors_of_an_action(self):
         assert train_probe(probes.FactorsMatter, proposal="uniform") == 2.0
 
+    @pytest.mark.slow
     def test_the_papers_cart_pole(self):
         preset = presets.resolve("trellis/PaperCartPole-v0", "paper/cartpole-vine")
         trainer = Trainer(with_vine(preset, trunks=8, trunk_length=250))
