@@ -119,7 +119,7 @@ def test_standing_costs_nothing_and_a_hard_landing_a_part_of_the_bonus():
     rows["state"][:, 2] += 0.1
     env.restore(np.arange(4), rows)
     penalty, _ = stand(env, 50)
-    assert penalty.max() > 0.5  # with stiff legs from a hand's height
+    assert penalty.max() > 0.5  # on springy legs from a hand's height
     assert 0.005 < penalty.mean() < 0.1  # once in the 50 steps of a second
     mild = started(WALKER, impact_coefficient=0.0)
     mild.restore(np.arange(4), rows)

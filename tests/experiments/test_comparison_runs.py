@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from trellis.experiments.comparison import experiment
 from trellis.experiments.comparison_runs import (
     METHODS,
     SWEEP_SEED,
@@ -47,6 +48,11 @@ def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
     config = plan.config
     assert config.sampling.most_steps == steps
     assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
+
+
+def test_the_cart_pole_has_no_other_reading():
+    with pytest.raises(ValueError, match="no column for the cart-pole: use trpo-vine"):
+        experiment(["cartpole"], ["trpo-vine-of-states"], 1, 1.0, None, 1)
 
 
 def test_scale_shrinks_iterations_and_never_their_number():
