@@ -98,6 +98,10 @@ def test_claims_follow_the_numbers():
     walks = judge(trpo=record("A", 2000.0), cem=record("B", 300.0, velocity=0.2))
     assert verdict(walks, "Single path")["holds"] is True
     assert "2 of 2 seeds" in verdict(walks, "Single path")["found"]
+    assert verdict(walks, "Single path")["missing"] == ["trpo-vine on hopper"]
+    assert verdict(walks, "CEM")["missing"] == ["cma on hopper"]
+    other = judge(**{"trpo": record("A", 2000.0), "trpo-vine-of-states": record("B", 2000.0)})
+    assert verdict(other, "Single path")["missing"] == []
     assert verdict(walks, "… yielding")["holds"] is True
     assert verdict(walks, "CEM")["holds"] is True
     falls = judge(trpo=record("A", 2000.0, length=499.0), cem=record("B", 2500.0))

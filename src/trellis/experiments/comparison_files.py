@@ -124,10 +124,7 @@ def _readme(tasks: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> str
             lines += [f"[Video of {method}]({video})", ""]
     lines += ["## The paper's claims", "", "| Sec. | the paper | found here | holds |"]
     lines += ["|---|---|---|---|"]
-    verdict = {True: "yes", False: "no", None: "-"}
-    lines += [
-        f"| {c['section']} | {c['paper']} | {c['found']} | {verdict[c['holds']]} |" for c in found
-    ]
+    lines += [f"| {c['section']} | {c['paper']} | {c['found']} | {_verdict(c)} |" for c in found]
     lines += ["", "Solved means:", ""]
     lines += [f"- {name}: {words}" for name, words in SOLVED.items() if name in tasks]
     return "\n".join(lines) + "\n"
@@ -158,3 +155,9 @@ def _table(task: Mapping[str, Any]) -> list[str]:
 
 def _cell(value: float | None, spec: str) -> str:
     return "-" if value is None else format(value, spec)
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    word = {True: "yes", False: "no", None: "-"}[claim["holds"]]
+    missing = claim["missing"]
+    return f"{word}, as far as it was run; not run: {', '.join(missing)}" if missing else word
