@@ -60,11 +60,6 @@ def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Poli
 
 
 def _convolutions(config: TrainConfig, features: PictureFeatures, outputs: int) -> ConvNet:
-    if config.estimation.normalize_observations:
-        raise ValueError(
-            f"{config.env} shows pictures, which are scaled to [0, 1] as they are and not"
-            " normalized: take --preset modern/atari, or set normalize_observations to false"
-        )
     policy = config.policy
     return ConvNet(
         features.shape, policy.channels, policy.hidden, outputs, output_scale=policy.output_scale

@@ -16,7 +16,7 @@ import numpy as np
 
 from trellis import envs
 from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, no_moments
+from trellis.estimation.normalization import Moments, moments_shape, no_moments
 from trellis.evaluation import Evaluator, Player
 from trellis.optimization.trust_region import Status
 from trellis.parts import (
@@ -82,7 +82,7 @@ class Trainer:
         return TrainState(
             theta=self.policy.init(stream(seed, Purpose.POLICY_INIT)),
             critic=critic,
-            observation_moments=no_moments((self._features,)),
+            observation_moments=no_moments(moments_shape(self._features)),
             return_moments=no_moments(()),
             discounted_return=np.zeros(self.config.sampling.paths),
             path=None,

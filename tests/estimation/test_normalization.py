@@ -1,6 +1,15 @@
 import numpy as np
 
-from trellis.estimation.normalization import Standardizer, no_moments
+from trellis.envs.encoding import PictureFeatures
+from trellis.estimation import normalization
+from trellis.estimation.normalization import (
+    PictureStandardizer,
+    Standardizer,
+    moments_of,
+    moments_shape,
+    no_moments,
+    standardizer,
+)
 
 
 def test_moments_of_batches_are_those_of_all_data():
@@ -28,3 +37,35 @@ def test_standardized_data_has_mean_zero_and_variance_one_within_limits():
 def test_without_data_nothing_changes():
     x = np.array([[1.0, -2.0]], np.float32)
     np.testing.assert_allclose(Standardizer(no_moments((2,)))(x), x)
+
+
+def test_moments_of_many_rows_are_merged_from_parts(monkeypatch):
+    data = np.random.default_rng(2).integers(0, 256, size=(100, 4, 3), dtype=np.uint8)
+    whole = moments_of(data, (4, 3))
+    monkeypatch.setattr(normalization, "MOMENTS_BYTES", 8 * 12 * 7)  # seven rows at once
+    parts = moments_of(data, (4, 3))
+    assert parts.count == whole.count == 100
+    np.testing.assert_allclose(parts.mean, data.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(parts.variance, data.var(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(whole.variance, data.var(axis=0), rtol=1e-12)
+
+
+def test_pictures_are_standardized_pixel_by_pixel():
+    rng = np.random.default_rng(3)
+    shape = moments_shape(PictureFeatures((4, 12, 10)))
+    assert shape == (12, 10)
+    still = np.full((200, *shape), 87, np.uint8)  # a background
+    still[:, :6] = rng.integers(0, 256, size=(200, 6, 10), dtype=np.uint8)  # and what moves
+    moments = no_moments(shape).update(still)
+    standardize = standardizer(moments)
+    assert isinstance(standardize, PictureStandardizer)
+    stacks = np.stack([still[:4], still[4:8]])
+    seen = standardize(stacks)
+    assert seen.dtype == np.int8
+    expected = 16 * (stacks - moments.mean) / np.sqrt(moments.variance + 16.0**2)
+    assert np.abs(seen - expected).max() <= 0.5 + 1e-3
+    assert not seen[..., 6:, :].any()
+    # Something new before the background stands out, and is no more than a byte can say.
+    assert (standardize(np.full(shape, 119, np.uint8))[6:] == 32).all()
+    assert (standardize(np.full(shape, 255, np.uint8))[6:] == 127).all()
+    assert isinstance(standardizer(no_moments((3,))), Standardizer)

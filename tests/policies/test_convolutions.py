@@ -49,6 +49,18 @@ def test_it_is_the_convolution(shape):
     np.testing.assert_allclose(compiled, y, rtol=1e-4, atol=1e-5)
 
 
+def test_signed_bytes_are_levels_of_a_standardized_picture():
+    network = ConvNet((4, 52, 40), (16, 16), (20,), 8)
+    weights = [w.astype(np.float32) for w in network.init(np.random.default_rng(0))]
+    bytes_ = pictures(3, (4, 52, 40)) // 2
+    # 16 levels to a standard deviation, where 255 of a picture as it is are 1.
+    larger = [weights[0] * (255.0 / 16.0), *weights[1:]]
+    for apply in (network.apply, jax.jit(network.apply)):
+        np.testing.assert_allclose(
+            apply(weights, bytes_.astype(np.int8)), apply(larger, bytes_), rtol=1e-4, atol=1e-6
+        )
+
+
 def test_a_pictures_outputs_do_not_depend_on_its_neighbours():
     weights, _ = PAPER.unflatten(PAPER.init(np.random.default_rng(0)))
     x = pictures(6, (4, 52, 40))

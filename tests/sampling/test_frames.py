@@ -2,17 +2,23 @@
 
 import jax
 import numpy as np
+import pytest
 
 from trellis.estimation.critic import MLPCritic
+from trellis.estimation.normalization import PictureStandardizer, moments_of
 from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals
 from trellis.policies.policy import Policy
+from trellis.sampling import frames
 from trellis.sampling.frames import FrameStore, Stacks, is_pictures
 from trellis.sampling.single_path import SinglePath
 
 SHAPE = (3, 12, 11)
 POLICY = Policy(ConvNet(SHAPE, (4, 4), (5,), 2), Categoricals((2,)))
+
+
+MOMENTS = moments_of(np.random.default_rng(1).integers(40, 90, size=(50, *SHAPE[1:])), SHAPE[1:])
 
 
 class Pictures:
@@ -45,29 +51,43 @@ def unchanged(x):
     return x
 
 
-def test_samples_are_what_the_environments_showed():
+@pytest.mark.parametrize("normalize", [unchanged, PictureStandardizer(MOMENTS)], ids=["raw", "std"])
+def test_samples_are_what_the_environments_showed(normalize):
     env = Pictures()
     sampler = SinglePath(env, POLICY, np.asarray, steps=9)
     theta = POLICY.init(np.random.default_rng(0))
     path = None
     for iteration in range(2):  # the second begins in the middle of episodes
         env.shown, env.ended = [], []
-        samples, path = sampler.collect(theta, unchanged, path, iteration)
+        samples, path = sampler.collect(theta, normalize, path, iteration)
         assert isinstance(samples.observation, Stacks)
         assert samples.observation.shape == (9, 3, *SHAPE)
-        assert np.array_equal(np.asarray(samples.observation), np.stack(env.shown))
-        assert np.array_equal(np.asarray(samples.final_observation), np.stack(env.ended))
-        assert np.array_equal(np.asarray(samples.last_observation), env.stack)
+        for seen, shown in (
+            (samples.observation, np.stack(env.shown)),
+            (samples.final_observation, np.stack(env.ended)),
+            (samples.last_observation, env.stack),
+        ):
+            assert np.asarray(seen).dtype == normalize(shown).dtype
+            assert np.array_equal(np.asarray(seen), normalize(shown))
         assert np.array_equal(path.observation, env.stack)
+        assert np.array_equal(samples.raw_observation, np.stack(env.shown)[:, :, -1])
         # Once each, but for the first stacks of episodes.
         assert samples.observation.store.count == 27 + 3 * (3 + len(env.ended))
 
 
+def test_statistics_take_a_thousand_frames_at_most(monkeypatch):
+    monkeypatch.setattr(frames, "FRAMES_FOR_STATISTICS", 12)
+    env = Pictures()
+    sampler = SinglePath(env, POLICY, np.asarray, steps=9)
+    samples, _ = sampler.collect(POLICY.init(np.random.default_rng(0)), unchanged, None, 0)
+    assert np.array_equal(samples.raw_observation, np.stack(env.shown)[::3, :, -1])
+
+
 def test_a_store_grows():
     store = FrameStore(2, (2, 2))
-    frames = np.arange(20, dtype=np.uint8).reshape(5, 2, 2)
-    index = np.concatenate([store.add(frames[:2]), store.add(frames[2:])])
-    assert np.array_equal(np.asarray(Stacks(index[:, None], store))[:, 0], frames)
+    new = np.arange(20, dtype=np.uint8).reshape(5, 2, 2)
+    index = np.concatenate([store.add(new[:2]), store.add(new[2:])])
+    assert np.array_equal(np.asarray(Stacks(index[:, None], store))[:, 0], new)
 
 
 def both_ways(n=40):

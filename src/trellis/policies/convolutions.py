@@ -13,7 +13,8 @@ blocks of stride × stride pixels taken together as channels, a kernel of 2×2 w
 block times a matrix gives its parts in the four windows that it is a corner of, and a window adds
 up the parts of its four corners. No patch is ever written out, and the products are wide enough to
 be fast in both directions, where XLA's own convolution takes 10 to 20 times as long backward on a
-CPU. Pictures come as bytes and are scaled to [0, 1] here.
+CPU. Pictures come as bytes and are scaled here: to [0, 1] as they are, or, where they come as
+signed bytes, from the levels of a standardized one.
 """
 
 import math
@@ -32,11 +33,13 @@ KERNEL, STRIDE = 4, 2
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Blocks of a window, by row and column."""
 WHITE = 255.0
+LEVELS = 16.0
+"""Of a standardized picture's signed bytes, to one standard deviation."""
 
 
 @dataclass(frozen=True)
 class ConvNet:
-    """Pictures (..., frames, height, width) of bytes -> (..., outputs)."""
+    """Pictures (..., frames, height, width) of bytes, signed if standardized -> (..., outputs)."""
 
     inputs: tuple[int, int, int]
     """Frames (or colours), height, width."""
@@ -114,7 +117,8 @@ class ConvNet:
         observation = xp.asarray(observation)
         lead = observation.shape[:-3]
         blocks = _blocks_of_frames(observation.reshape(-1, *self.inputs))
-        x = xp.astype(blocks, weights[0].dtype) * (1.0 / WHITE)
+        scale = 1.0 / (LEVELS if observation.dtype == np.int8 else WHITE)
+        x = xp.astype(blocks, weights[0].dtype) * scale
         for index in range(len(self.channels)):
             if index:
                 x = _blocks(x)

@@ -222,10 +222,8 @@ ATARI = {
         eval_drawn=True,
         policy=PolicyConfig(hidden=(64,)),
         sampling=SamplingConfig(num_envs=32, steps_per_env=128),
-        estimation=EstimationConfig(
-            critic_hidden=(64,), critic_epochs=2, critic_minibatch=256, normalize_observations=False
-        ),
-        step=StepConfig(fisher_fraction=0.25),
+        estimation=EstimationConfig(critic_hidden=(64,), critic_epochs=2, critic_minibatch=256),
+        step=StepConfig(max_kl=0.02, cg_tolerance=0.1, fisher_fraction=0.25),
     ),
 }
 

@@ -7,6 +7,7 @@ gathers those that it looks at; compiled code gathers chunk by chunk.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,20 +18,22 @@ ALIGNMENT = 64
 RESERVE = 16
 """A store has room for one frame in so many more than the steps of an iteration bring: an episode
 begins with frames of its own."""
+FRAMES_FOR_STATISTICS = 1024
+"""About how many of an iteration's frames are kept as they were, for the statistics of pixels."""
 
 
 def is_pictures(observation: Any) -> bool:
     """Whether these are stacks of frames, (n, frames, height, width) of bytes."""
     return isinstance(observation, np.ndarray) and (
-        observation.dtype == np.uint8 and observation.ndim == 4
+        observation.dtype in (np.uint8, np.int8) and observation.ndim == 4
     )
 
 
 class FrameStore:
     """Frames (capacity, height, width), of which the first `count` are there."""
 
-    def __init__(self, capacity: int, shape: tuple[int, ...]):
-        self.frames = _aligned_zeros(capacity, shape)
+    def __init__(self, capacity: int, shape: tuple[int, ...], dtype: Any = np.uint8):
+        self.frames = _aligned_zeros(capacity, shape, dtype)
         self.count = 0
         self._on_device: jax.Array | None = None
 
@@ -39,7 +42,7 @@ class FrameStore:
         first, self.count = self.count, self.count + len(frames)
         if self.count > len(self.frames):
             capacity = max(2 * len(self.frames), self.count)
-            grown = _aligned_zeros(capacity, self.frames.shape[1:])
+            grown = _aligned_zeros(capacity, self.frames.shape[1:], self.frames.dtype)
             grown[:first] = self.frames[:first]
             self.frames = grown
         self.frames[first : self.count] = frames
@@ -56,12 +59,12 @@ class FrameStore:
         return frames
 
 
-def _aligned_zeros(capacity: int, shape: tuple[int, ...]) -> np.ndarray:
+def _aligned_zeros(capacity: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Frames that compiled code can share; pages that nothing was written to take no memory."""
     size = capacity * math.prod(shape)
     block = np.zeros(size + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
-    return block[start : start + size].reshape(capacity, *shape)
+    return block[start : start + size].view(dtype).reshape(capacity, *shape)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -107,34 +110,55 @@ class Stacks:
 
 
 class PathMemory:
-    """What a sampler keeps of the observations along its paths: arrays, or stacks by index."""
+    """What the policy sees along a sampler's paths, and what of it is kept: arrays, or pictures
+    that are normalized when they are new and then stored once."""
 
-    def __init__(self, first: np.ndarray, steps: int):
+    def __init__(self, first: np.ndarray, steps: int, normalize: Callable[[Any], Any]):
+        self._normalize = normalize
         self._store: FrameStore | None = None
-        if is_pictures(first):
-            paths, stack = first.shape[:2]
-            room = steps * paths
-            room += room // RESERVE + 2 * stack * paths
-            self._store = FrameStore(room, first.shape[2:])
-            self._index = np.zeros((paths, stack), np.int32)
-            self.begin(np.arange(paths), first)
+        self._raw: list[np.ndarray] = []
+        if not is_pictures(first):
+            return
+        paths, stack = first.shape[:2]
+        room = steps * paths
+        self._every, self._time = -(-room // FRAMES_FOR_STATISTICS), 0
+        room += room // RESERVE + 2 * stack * paths
+        self._store = FrameStore(room, first.shape[2:], normalize(first[:1]).dtype)
+        self._index = np.zeros((paths, stack), np.int32)
+        self.begin(np.arange(paths), first)
 
     def begin(self, ids: np.ndarray, first: np.ndarray) -> None:
         """Rows `ids` begin an episode, or go on with one, with these observations."""
         if self._store is not None:
-            indices = self._store.add(first.reshape(-1, *first.shape[2:]))
-            self._index[ids] = indices.reshape(first.shape[:2])
+            frames = self._normalize(first).reshape(-1, *first.shape[2:])
+            self._index[ids] = self._store.add(frames).reshape(first.shape[:2])
 
     def advance(self, observation: np.ndarray) -> None:
         """All rows have made a step: one new frame each."""
         if self._store is not None:
-            new = self._store.add(observation[:, -1])
+            new = self._store.add(self._normalize(observation[:, -1]))
             self._index = np.concatenate([self._index[:, 1:], new[:, None]], axis=1)
 
-    def mark(self, observation: np.ndarray) -> np.ndarray:
-        """What to keep of the rows' present observations."""
-        return observation if self._store is None else self._index.copy()
+    def look(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows' present observations as the policy sees them, and what to keep of that."""
+        if self._store is None:
+            self._raw.append(observation)
+            seen = self._normalize(observation)
+            return seen, seen
+        if self._time % self._every == 0:
+            self._raw.append(observation[:, -1].copy())
+        self._time += 1
+        return self._store.frames[self._index], self._index.copy()
 
-    def recall(self, marks: Any) -> Any:
-        """Observations from an array of marks."""
-        return marks if self._store is None else Stacks(marks, self._store)
+    @property
+    def raw(self) -> np.ndarray:
+        """What was looked at, before normalization; of pictures, some of the newest frames."""
+        return np.stack(self._raw)
+
+    def see(self, observation: np.ndarray) -> np.ndarray:
+        """What is kept of observations that end a path."""
+        return self._normalize(observation) if self._store is None else self._index.copy()
+
+    def recall(self, kept: Any) -> Any:
+        """Observations from an array of what was kept."""
+        return kept if self._store is None else Stacks(kept, self._store)

@@ -90,16 +90,15 @@ class SinglePath:
         noise = distribution.noise(actions_rng, (T, N))
         weights, free = self._policy.unflatten(theta)
         outputs_of = self._policy.network.apply
-        memory = PathMemory(raw, T)
+        memory = PathMemory(raw, T, normalize)
         rows: list[tuple[Any, ...]] = []
         ends: list[tuple[Any, ...]] = []
         for t in range(T):
-            observation = normalize(raw)
+            observation, kept = memory.look(raw)
             outputs = outputs_of(weights, observation)
             action = distribution.sample(distribution.params(outputs, free), noise[t])
             seen, reward, terminated, truncated = self._env.step(action)
-            marks = memory.mark(raw), memory.mark(observation)
-            rows.append((*marks, outputs, action, reward, terminated, truncated, age.copy()))
+            rows.append((kept, outputs, action, reward, terminated, truncated, age.copy()))
             raw = self._encode(seen)
             memory.advance(raw)
             age += 1
@@ -107,21 +106,21 @@ class SinglePath:
             ended = terminated | truncated
             if ended.any():
                 (ids,) = np.nonzero(ended)
-                last = memory.mark(raw)
+                last = memory.see(raw)
                 ends += [(t, i, last[i], episode_return[i], age[i]) for i in ids]
                 raw = raw.copy()
                 raw[ids] = self._reset(ids, resets)
                 memory.begin(ids, raw[ids])
                 age[ids], episode_return[ids] = 0, 0.0
 
-        before, observation, outputs, action, reward, terminated, truncated, ages = (
+        observation, outputs, action, reward, terminated, truncated, ages = (
             np.stack(column) for column in zip(*rows, strict=True)
         )
-        last = memory.mark(raw)
+        last = memory.see(raw)
         final = np.stack([end[2] for end in ends]) if ends else last[:0]
         samples = Samples(
             observation=memory.recall(observation),
-            raw_observation=memory.recall(before),
+            raw_observation=memory.raw,
             action=action,
             log_q=distribution.log_prob(distribution.params(outputs, free), action),
             reward=reward,
@@ -130,8 +129,8 @@ class SinglePath:
             age=ages,
             weight=np.ones((T, N), np.float32),
             final_at=np.array([end[:2] for end in ends], np.int64).reshape(-1, 2),
-            final_observation=normalize(memory.recall(final)),
-            last_observation=normalize(memory.recall(last)),
+            final_observation=memory.recall(final),
+            last_observation=memory.recall(last),
             episode_return=np.array([end[3] for end in ends]),
             episode_length=np.array([end[4] for end in ends], np.int64),
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from trellis import envs
 from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, moments_of
+from trellis.estimation.normalization import Moments, moments_of, moments_shape
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.policy import Policy
 from trellis.runs.config import TrainConfig
@@ -69,7 +69,7 @@ class PopulationShard:
         )
         seen = None
         if played.observations:
-            seen = moments_of(np.concatenate(played.observations), (features,))
+            seen = moments_of(np.concatenate(played.observations), moments_shape(features))
         return Generation([played.returns], [played.lengths], seen)
 
     def stand(self, standing: Any) -> None:

@@ -21,7 +21,7 @@ from trellis.envs.encoding import observation_encoder
 from trellis.estimation import batches
 from trellis.estimation.batches import Spread
 from trellis.estimation.critic import CriticState
-from trellis.estimation.normalization import Moments, Standardizer, moments_of
+from trellis.estimation.normalization import Moments, moments_of, moments_shape, standardizer
 from trellis.estimation.objective import StateBatch
 from trellis.estimation.returns import gae, path_returns, running_returns, successor_values
 from trellis.optimization.local import TrustRegion
@@ -263,7 +263,7 @@ class Shard:
         entropy = float(np.mean(self.policy.distribution.entropy(params)))
         observations = None
         if self._config.estimation.normalize_observations:
-            observations = moments_of(self._samples.raw_observation, (self.features,))
+            observations = moments_of(self._samples.raw_observation, moments_shape(self.features))
         self._standing = self._next
         rows = self.rows() if with_rows else None
         standing = self._standing._replace(rows=rows)
@@ -291,7 +291,7 @@ def normalizer(config: TrainConfig, moments: Moments) -> Callable[[np.ndarray], 
     """What the policy's observations go through before it sees them."""
     if not config.estimation.normalize_observations:
         return _unchanged
-    return Standardizer(moments)
+    return standardizer(moments)
 
 
 def _spread(values: np.ndarray) -> Spread:

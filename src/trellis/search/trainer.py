@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, no_moments
+from trellis.estimation.normalization import Moments, moments_shape, no_moments
 from trellis.evaluation import Evaluator, Player
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.networks import num_weights
@@ -125,7 +125,7 @@ class SearchTrainer:
         return SearchState(
             theta=self._initial,
             critic={},
-            observation_moments=no_moments((self._features,)),
+            observation_moments=no_moments(moments_shape(self._features)),
             return_moments=no_moments(()),
             discounted_return=np.zeros(0),
             path=None,
