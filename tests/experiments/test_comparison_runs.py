@@ -50,9 +50,20 @@ def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
     assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
 
 
-def test_the_cart_pole_has_no_other_reading():
+def test_a_critic_may_say_what_follows_a_rollout():
+    (plan,) = seed_plans(TASKS["hopper"], METHODS["trpo-vine-bootstrap"], 1, FULL)
+    (plain,) = seed_plans(TASKS["hopper"], METHODS["trpo-vine-of-states"], 1, FULL)
+    assert plan.config.sampling.vine.bootstrap
+    assert not plain.config.sampling.vine.bootstrap
+    assert (plan.config.estimation.critic, plain.config.estimation.critic) == ("mlp", "none")
+    assert plan.config.total_steps == plain.config.total_steps
+    assert plan.folder != plain.folder
+
+
+@pytest.mark.parametrize("method", ["trpo-vine-of-states", "trpo-vine-bootstrap"])
+def test_the_cart_pole_has_no_other_reading(method):
     with pytest.raises(ValueError, match="no column for the cart-pole: use trpo-vine"):
-        experiment(["cartpole"], ["trpo-vine-of-states"], 1, 1.0, None, 1)
+        experiment(["cartpole"], [method], 1, 1.0, None, 1)
 
 
 def test_scale_shrinks_iterations_and_never_their_number():

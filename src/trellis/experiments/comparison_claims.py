@@ -33,7 +33,7 @@ SOLVED = {
         f" {WALKS_VELOCITY:g} m/s",
     ),
 }
-SINGLE_PATH, VINE = ("trpo",), ("trpo-vine", "trpo-vine-of-states")
+SINGLE_PATH, VINE = ("trpo",), ("trpo-vine", "trpo-vine-of-states", "trpo-vine-bootstrap")
 TRPO = (*SINGLE_PATH, *VINE)
 WAY = 0.9
 SIMILAR = 1.5

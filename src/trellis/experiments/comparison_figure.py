@@ -14,6 +14,7 @@ COLORS = {
     "trpo": "#0072B2",
     "trpo-vine": "#D55E00",
     "trpo-vine-of-states": "#7B241C",
+    "trpo-vine-bootstrap": "#F5B7B1",
     "natural-gradient": "#009E73",
     "empirical-fim": "#56B4E9",
     "max-kl": "#CC79A7",

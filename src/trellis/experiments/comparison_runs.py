@@ -56,8 +56,8 @@ class Method:
     method: str
     """What `trellis train --method` calls it."""
     vine: str | None = None
-    """Of the task's presets for vine, the ending: "vine", or "vine-of-states" for the other reading
-    of Table 2."""
+    """Of the task's presets for vine, the ending: "vine", "vine-of-states" for the other reading of
+    Table 2, or "vine-bootstrap" for that with a critic."""
     swept: str | None = None
     """The option that is swept."""
     search: bool = False
@@ -76,6 +76,13 @@ METHODS = {
             "TRPO, vine of as many states",
             "trpo",
             vine="vine-of-states",
+            optional=True,
+        ),
+        Method(
+            "trpo-vine-bootstrap",
+            "TRPO, vine with a critic",
+            "trpo",
+            vine="vine-bootstrap",
             optional=True,
         ),
         Method("natural-gradient", "natural gradient", "natural-gradient", swept="multiplier"),

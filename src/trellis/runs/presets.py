@@ -165,6 +165,21 @@ def _vine_of_states(task: str) -> Preset:
     )
 
 
+def _vine_bootstrap(task: str) -> Preset:
+    """Of as many states, and a critic says what follows where a rollout is cut: without, nothing
+    that happens later than its 100 steps counts."""
+    vine = _vine_of_states(task)
+    sampling = dataclasses.replace(
+        vine.sampling, vine=dataclasses.replace(vine.sampling.vine, bootstrap=True)
+    )
+    return dataclasses.replace(
+        vine,
+        about=f"{vine.about}, and a critic for what follows them, which the paper has not",
+        sampling=sampling,
+        estimation=dataclasses.replace(vine.estimation, critic="mlp"),
+    )
+
+
 # Table 3 of the paper.
 ATARI_ITERATIONS = 500
 ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
@@ -262,6 +277,7 @@ PRESETS: dict[str, Preset] = {
     **{f"paper/{task}": single_path for task, (single_path, _) in PAPER.items()},
     **{f"paper/{task}-vine": vine for task, (_, vine) in PAPER.items()},
     **{f"paper/{task}-vine-of-states": _vine_of_states(task) for task in PAPER_Q_VALUES},
+    **{f"paper/{task}-vine-bootstrap": _vine_bootstrap(task) for task in PAPER_Q_VALUES},
     **ATARI,
 }
 
