@@ -11,6 +11,7 @@ import pytest
 
 from tests.experiments.invented import write_run
 from trellis.envs.batch import Step
+from trellis.estimation.normalization import moments_of, no_moments
 from trellis.evaluation import play
 from trellis.experiments import atari, atari_scores
 from trellis.experiments.atari_figure import cost_curve
@@ -90,6 +91,7 @@ def begin(folder, config: TrainConfig, theta: float, returns=(-20.0, -10.0), **r
 
 def save(folder, theta: float, iteration: int) -> None:
     arrays = {"theta": np.array([theta], np.float32)}
+    arrays |= {f"observation_moments/{name}": np.zeros(()) for name in ("count", "mean", "squares")}
     values = {"steps": 100 * iteration}
     checkpoint.save(folder / checkpoint.CHECKPOINTS, iteration, arrays, values, keep=1)
 
@@ -100,7 +102,7 @@ def played(monkeypatch):
     and 0 where they are factored."""
     seen: list[Any] = []
 
-    def play_policy(config, theta, episodes):
+    def play_policy(config, theta, moments, episodes):
         seen.append((config.env, float(theta[0])))
         return scores(theta[0], episodes)
 
@@ -251,14 +253,28 @@ def test_actions_are_drawn_and_random_ones_are_uniform():
     estimation = EstimationConfig(critic="none", normalize_observations=False)
     config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()), estimation=estimation)
     # A policy without an opinion; the same way every time, a pole falls after 8 to 10 steps.
-    drawn = atari_scores.play_policy(config, np.zeros(10, np.float32), 200)
+    unknown = no_moments((4,))
+    drawn = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
     uniform = atari_scores.play_random("CartPole-v1", {}, 200)
     for played in (drawn, uniform):
         assert played.mean_length == pytest.approx(22.2, abs=4 * 12 / np.sqrt(200))
-    again = atari_scores.play_policy(config, np.zeros(10, np.float32), 200)
+    again = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
     np.testing.assert_array_equal(drawn.lengths, again.lengths)
-    left = atari_scores.play_policy(config, np.array([0] * 8 + [20, 0], np.float32), 20)
+    to_the_left = np.array([0] * 8 + [20, 0], np.float32)
+    left = atari_scores.play_policy(config, to_the_left, unknown, 20)
     assert left.lengths.max() <= 11
+
+
+def test_a_policy_sees_what_it_saw_in_training():
+    # Pushes to the right where the cart's normalized place is above 0, else to the left.
+    theta = np.array([[-50, 50], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32).ravel()
+    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()))
+    far_right = moments_of(np.random.default_rng(0).normal(10.0, 0.01, (100, 4)), (4,))
+    far_left = moments_of(np.random.default_rng(0).normal(-10.0, 0.01, (100, 4)), (4,))
+    # Always to one side, a pole falls after 8 to 10 steps; by the place as it is, later.
+    for moments in (far_right, far_left):
+        assert atari_scores.play_policy(config, theta, moments, 20).lengths.max() <= 11
+    assert atari_scores.play_policy(config, theta, no_moments((4,)), 20).lengths.max() > 11
 
 
 def test_games_are_played_by_their_own_rules():

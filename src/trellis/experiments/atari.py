@@ -77,7 +77,7 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
         evaluation = _known(runs.get(run.name), last)
         if evaluation is None:
             say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
-            played = atari_scores.play_policy(run.config, last.theta, EPISODES)
+            played = atari_scores.play_policy(run.config, last.theta, last.moments, EPISODES)
             evaluation = atari_scores.summary(played)
         runs[run.name] = {**_facts(run, last), "evaluation": evaluation}
         save()

@@ -15,13 +15,15 @@ from gymnasium import spaces
 from trellis import envs
 from trellis.compare import mean_interval
 from trellis.envs.encoding import observation_encoder
+from trellis.estimation.normalization import Moments
 from trellis.evaluation import Evaluator, play
 from trellis.experiments.atari_runs import FoundRun
 from trellis.parts import build_policy, env_from_catalog
 from trellis.runs import checkpoint
 from trellis.runs.config import TrainConfig
 from trellis.runs.provenance import commit
-from trellis.runs.state import Evaluation
+from trellis.runs.state import Evaluation, moments_from_arrays
+from trellis.scale.shard import normalizer
 from trellis.streams import Purpose, stream
 
 EPISODES = 30
@@ -33,22 +35,28 @@ class Latest(NamedTuple):
     """The last checkpoint of a run."""
 
     theta: np.ndarray
+    moments: Moments
+    """Of what its policy saw."""
     iteration: int
     steps: int
 
     @property
     def fingerprint(self) -> str:
         """By which a policy that has been evaluated is known again."""
-        return hashlib.sha256(self.theta.tobytes()).hexdigest()[:16]
+        parts = self.theta, self.moments.count, self.moments.mean, self.moments.squares
+        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
 def latest(run: FoundRun) -> Latest:
     """The policy that a run has come to."""
     saved = checkpoint.load_latest(run.folder / checkpoint.CHECKPOINTS)
-    return Latest(saved.arrays["theta"], saved.iteration, int(saved.values["steps"]))
+    moments = moments_from_arrays("observation_moments", saved.arrays)
+    return Latest(saved.arrays["theta"], moments, saved.iteration, int(saved.values["steps"]))
 
 
-def play_policy(config: TrainConfig, theta: np.ndarray, episodes: int) -> Evaluation:
+def play_policy(
+    config: TrainConfig, theta: np.ndarray, moments: Moments, episodes: int
+) -> Evaluation:
     """Episodes of a run's game, from the seeds of `trellis eval`."""
     make_env = env_from_catalog(config)
     env = make_env(1)
@@ -59,8 +67,7 @@ def play_policy(config: TrainConfig, theta: np.ndarray, episodes: int) -> Evalua
         env.close()
     evaluator = Evaluator(make_env, policy, encode, config.seed, drawn=True)
     try:
-        # Pictures are refused where they would be normalized: there are no statistics to θ.
-        return evaluator.evaluate(theta, lambda features: features, episodes)
+        return evaluator.evaluate(theta, normalizer(config, moments), episodes)
     finally:
         evaluator.close()
 

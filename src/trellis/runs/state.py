@@ -4,6 +4,7 @@ Environments are the one part that lives outside: the trainer takes their snapsh
 frozen and puts it back when one is thawed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,15 +97,15 @@ def thaw(arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
     return TrainState(
         theta=arrays["theta"],
         critic=critic,
-        observation_moments=_moments_from_arrays("observation_moments", arrays),
-        return_moments=_moments_from_arrays("return_moments", arrays),
+        observation_moments=moments_from_arrays("observation_moments", arrays),
+        return_moments=moments_from_arrays("return_moments", arrays),
         discounted_return=arrays["discounted_return"],
         path=PathState(**path) if path else None,
         iteration=int(values["iteration"]),
         steps=int(values["steps"]),
         best_return=float(values["best_return"]),
         best_theta=arrays["best_theta"] if has_best else None,
-        best_moments=_moments_from_arrays("best_moments", arrays) if has_best else None,
+        best_moments=moments_from_arrays("best_moments", arrays) if has_best else None,
     )
 
 
@@ -127,7 +128,7 @@ def require_same_spaces(saved: dict[str, str], env: Any, env_id: str) -> None:
             )
 
 
-def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
@@ -135,5 +136,6 @@ def _moments_to_arrays(name: str, moments: Moments) -> dict[str, np.ndarray]:
     return {f"{name}/{field}": getattr(moments, field) for field in ("count", "mean", "squares")}
 
 
-def _moments_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Moments:
+def moments_from_arrays(name: str, arrays: Mapping[str, np.ndarray]) -> Moments:
+    """Statistics back from where `freeze` put them."""
     return Moments(**_with_prefix(f"{name}/", arrays))
