@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from trellis import envs
-from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, moments_shape, no_moments
+from trellis.envs.encoding import moments_shape, observation_encoder
+from trellis.estimation.normalization import Moments, no_moments
 from trellis.evaluation import Evaluator, Player
 from trellis.optimization.trust_region import Status
 from trellis.parts import (

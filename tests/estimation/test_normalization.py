@@ -1,12 +1,11 @@
 import numpy as np
 
-from trellis.envs.encoding import PictureFeatures
+from trellis.envs.encoding import PictureFeatures, moments_shape
 from trellis.estimation import normalization
 from trellis.estimation.normalization import (
     PictureStandardizer,
     Standardizer,
     moments_of,
-    moments_shape,
     no_moments,
     standardizer,
 )

@@ -28,6 +28,11 @@ class PictureFeatures(int):
         return features
 
 
+def moments_shape(features: int) -> tuple[int, ...]:
+    """Of the statistics of observations: one for each feature, or for each pixel of a frame."""
+    return features.shape[1:] if isinstance(features, PictureFeatures) else (features,)
+
+
 class UnsupportedSpaceError(ValueError):
     """No policy here can read this observation space or act in this action space."""
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trellis.envs.encoding import PictureFeatures
 from trellis.policies.convolutions import LEVELS
 
 OBSERVATION_LIMIT = 10.0
@@ -67,11 +66,6 @@ def moments_of(values: np.ndarray, shape: tuple[int, ...] = ()) -> Moments:
         squares = np.square(part - mean).sum(axis=0)
         total = total.merge(Moments(np.array(float(len(part))), mean, squares))
     return total
-
-
-def moments_shape(features: int) -> tuple[int, ...]:
-    """Of the statistics of observations: one for each feature, or for each pixel of a frame."""
-    return features.shape[1:] if isinstance(features, PictureFeatures) else (features,)
 
 
 def no_moments(shape: tuple[int, ...]) -> Moments:

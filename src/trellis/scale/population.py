@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis import envs
-from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, moments_of, moments_shape
+from trellis.envs.encoding import moments_shape, observation_encoder
+from trellis.estimation.normalization import Moments, moments_of
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.policy import Policy
 from trellis.runs.config import TrainConfig

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis import envs
-from trellis.envs.encoding import observation_encoder
+from trellis.envs.encoding import moments_shape, observation_encoder
 from trellis.estimation import batches
 from trellis.estimation.batches import Spread
 from trellis.estimation.critic import CriticState
-from trellis.estimation.normalization import Moments, moments_of, moments_shape, standardizer
+from trellis.estimation.normalization import Moments, moments_of, standardizer
 from trellis.estimation.objective import StateBatch
 from trellis.estimation.returns import gae, path_returns, running_returns, successor_values
 from trellis.optimization.local import TrustRegion

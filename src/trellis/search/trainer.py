@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from trellis.envs.encoding import observation_encoder
-from trellis.estimation.normalization import Moments, moments_shape, no_moments
+from trellis.envs.encoding import moments_shape, observation_encoder
+from trellis.estimation.normalization import Moments, no_moments
 from trellis.evaluation import Evaluator, Player
 from trellis.parts import MakeEnv, build_policy, env_from_catalog
 from trellis.policies.networks import num_weights
