@@ -85,7 +85,8 @@ def against_sb3() -> list[Figure]:
 def physics_rate(env_id: str = "Hopper-v5", num_envs: int = 32, steps: int = 200) -> float:
     """Steps per second of the simulator alone: no training can be faster."""
     env = envs.make(env_id, num_envs)
-    actions = np.random.default_rng(0).uniform(-1, 1, (steps, num_envs, *env.action_space.shape))  # pyright: ignore
+    shape = steps, num_envs, *env.action_space.shape  # pyright: ignore
+    actions = np.random.default_rng(0).uniform(-1, 1, shape)
     loop = bare_loop(env, actions.astype(np.float32))
     loop()
     start = time.perf_counter()

@@ -4,8 +4,7 @@ They are merged batch by batch (Chan et al., 1979), in double precision. Within 
 not move: what the policy saw when it acted is what the objective sees when it judges.
 
 Of pictures every pixel has its own statistics, the same for all frames of a stack. That takes away
-what always looks the same, most of a screen, and leaves what moves: without it the one part swamps
-the gradient of the other.
+what always looks the same, most of a screen, and leaves what moves.
 """
 
 from dataclasses import dataclass
