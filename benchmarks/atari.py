@@ -1,7 +1,8 @@
 """Atari: how much of the emulators' own speed is left, and what an update costs beside sampling.
 
-The raw rate is that of as many processes as we have workers, each with its share of the emulators,
-which repeat random actions four times and look at nothing. All rivals take turns.
+The raw rate is that of as many processes as we have workers (two for each core), each with its
+share of the emulators, which repeat random actions four times and look at nothing. All rivals take
+turns.
 
     python -m benchmarks atari
 """
@@ -15,6 +16,7 @@ import numpy as np
 from benchmarks.environments import ratio, take_turns
 from benchmarks.figure import Figure
 from trellis import envs
+from trellis.envs.atari import AtariBatch
 from trellis.envs.encoding import observation_encoder
 from trellis.parts import build_policy
 from trellis.runs import presets
@@ -79,21 +81,26 @@ class RawEmulators:
             process.wait()
 
 
-def drive(env: envs.BatchEnv, actions: np.ndarray) -> None:
-    for index, action in enumerate(actions):
-        step = env.step(action)
-        (ended,) = np.nonzero(step.terminated | step.truncated)
-        if ended.size:
-            env.reset(ended, ended + index)
+def drive(env: AtariBatch, actions: np.ndarray) -> None:
+    """By turns, as samplers do."""
+    for t in range(len(actions) + 1):
+        for lane, rows in enumerate(env.lanes):
+            if t > 0:
+                step = env.receive(lane)
+                ended = rows.start + np.flatnonzero(step.terminated | step.truncated)
+                if ended.size:
+                    env.reset(ended, ended + t)
+            if t < len(actions):
+                env.send(lane, actions[t, rows])
 
 
 def speeds() -> list[Figure]:
     from ale_py.vector_env import AtariVectorEnv
 
-    workers = os.cpu_count() or 1
     config = presets.resolve(GAME, "paper/atari-single-path")
-    small = envs.make(GAME, NUM_ENVS, preprocessing="paper")
-    large = envs.make(GAME, NUM_ENVS, preprocessing="gymnasium")
+    small, large = (
+        AtariBatch(GAME, ROM, NUM_ENVS, preprocessing=p) for p in ("paper", "gymnasium")
+    )
     factored = envs.make(GAME, NUM_ENVS, **config.env_options)
     features, encode = observation_encoder(factored.observation_space)
     policy = build_policy(config, features, factored)
@@ -108,8 +115,9 @@ def speeds() -> list[Figure]:
     actions = np.random.default_rng(0).integers(6, size=(STEPS, NUM_ENVS))
     for env in (small, large):
         env.reset(np.arange(NUM_ENVS), np.arange(NUM_ENVS))
+    workers = len(small.pids)
     raw = RawEmulators(workers)
-    theirs = AtariVectorEnv(ROM, NUM_ENVS, num_threads=workers)
+    theirs = AtariVectorEnv(ROM, NUM_ENVS, num_threads=os.cpu_count() or 1)
     theirs.reset(seed=0)
 
     def drive_theirs() -> None:

@@ -167,18 +167,47 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     undisturbed.close()
 
 
+def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker():
+    options = {"preprocessing": "paper", "sticky_actions": 0.25, "max_episode_steps": 9}
+    env, whole = make("Pong", 5, **options), make("Pong", 5, **options)
+    ids = np.arange(5)
+    env.reset(ids, ids)
+    whole.reset(ids, ids)
+    assert [rows.indices(5)[:2] for rows in env.lanes] == [(0, 2), (2, 5)]
+    for t, action in enumerate(contract.random_actions(env, np.random.default_rng(0), 12)):
+        for lane, rows in enumerate(env.lanes):
+            env.send(lane, action[rows])
+        if t == 4:
+            os.kill(env.pids[1], signal.SIGKILL)  # while both lanes play
+        expected = whole.step(action)
+        for lane, rows in enumerate(env.lanes):
+            step = env.receive(lane)
+            for ours, theirs in zip(step, expected, strict=True):
+                assert np.array_equal(ours, theirs[rows]), (t, lane)
+            ended = ids[rows][step.truncated]
+            assert len(ended) == (len(ids[rows]) if t == 8 else 0)
+            if len(ended):  # while the other lane plays, or has yet to be asked
+                again = env.reset(ended, ended + 7)
+                assert np.array_equal(again, whole.reset(ended, ended + 7))
+    assert env.workers_replaced == 1
+    assert np.array_equal(env.elapsed, whole.elapsed)
+    assert contract.same(env.snapshot(ids), whole.snapshot(ids))
+    env.close()
+    whole.close()
+
+
 @pytest.mark.slow
 def test_a_game_that_kills_its_workers_is_an_error(monkeypatch):
     env = make("Pong", 2)
     env.reset(np.arange(2), np.arange(2))
-    ask = env._ask
+    tell = env._tell
 
-    def kill_and_ask(command, workers, seconds):
+    def kill_and_tell(command, workers):
         if command == b"s":
             os.kill(env.pids[0], signal.SIGKILL)
-        return ask(command, workers, seconds)
+        tell(command, workers)
 
-    monkeypatch.setattr(env, "_ask", kill_and_ask)
+    monkeypatch.setattr(env, "_tell", kill_and_tell)
     with pytest.raises(WorkerDiedError, match="died 3 times at the same place"):
         env.step(np.zeros(2, int))
     env.close()

@@ -47,13 +47,34 @@ class Pictures:
         return self.stack, np.ones(3), over, np.zeros(3, bool)
 
 
+class ByTurns(Pictures):
+    """The same, whose rows step in two lanes; only all at once can it be seen that they do."""
+
+    lanes = (slice(0, 1), slice(1, 3))
+
+    def __init__(self):
+        super().__init__()
+        self.sent, self.step_of_all = [], None
+
+    def send(self, lane, actions):
+        assert len(actions) == len(range(3)[self.lanes[lane]])
+        self.sent.append(lane)
+
+    def receive(self, lane):
+        if lane == 0:
+            assert self.sent == [0, 1]  # both were on their way
+            self.step_of_all, self.sent = self.step(None), []
+        return tuple(values[self.lanes[lane]] for values in self.step_of_all)
+
+
 def unchanged(x):
     return x
 
 
 @pytest.mark.parametrize("normalize", [unchanged, PictureStandardizer(MOMENTS)], ids=["raw", "std"])
-def test_samples_are_what_the_environments_showed(normalize):
-    env = Pictures()
+@pytest.mark.parametrize("kind", [Pictures, ByTurns])
+def test_samples_are_what_the_environments_showed(kind, normalize):
+    env = kind()
     sampler = SinglePath(env, POLICY, np.asarray, steps=9)
     theta = POLICY.init(np.random.default_rng(0))
     path = None

@@ -8,11 +8,16 @@ played. So a worker that dies costs time alone: another takes its place, plays t
 rows again from their seeds (or from the states that they were restored from), and goes on where the
 first one stopped, to the bit. The same puts back states of games whose emulator cannot be restored
 (Q*bert, see `REPLAYED`).
+
+The rows are two lanes, each with workers of its own, so that a sampler can have one of them play
+while its policy looks at the other (`send`, `receive`).
 """
 
 import functools
 import logging
 import os
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +45,8 @@ REPLAY_SECONDS = 0.01
 """Of patience for each step that is played again: far more than it takes."""
 MOST_DEATHS = 3
 """In a row, at one command: then it is the game that kills its workers."""
+LANES = 2
+"""Whatever the number of cores: the samples of a seed depend on it."""
 FACTORS = (3, 3, 2)
 """The paper's factored action: (none, right, left), (none, up, down), (none, fire)."""
 # By horizontal, vertical, fire: the number that ALE has for it.
@@ -63,13 +70,13 @@ def about(game: AtariGame) -> About:
 
 
 class AtariBatch(BatchEnv):
-    """`num_envs` games in `workers` processes (0: one per core).
+    """`num_envs` games in `workers` processes (0: one per core and lane).
 
     Args:
         env_id: the id it goes by.
         rom: the game, as ale-py spells it.
         num_envs: rows of the batch.
-        workers: processes that share the rows.
+        workers: processes that share the rows, at least one a lane.
         actions: "minimal", those that do something in this game; "full", all 18; "factored", the
             paper's (horizontal, vertical, fire), which is all 18 as a product.
         max_episode_steps: of the agent's steps, besides the game's own limit of frames.
@@ -110,8 +117,14 @@ class AtariBatch(BatchEnv):
         self.seconds_per_step = self.game.repeat / 60.0
         self.workers_replaced = 0
         """How often one has died."""
-        workers = min(workers or os.cpu_count() or 1, num_envs)
-        self._edges = np.linspace(0, num_envs, workers + 1).round().astype(int).tolist()
+        lanes = min(LANES, num_envs)
+        in_lane = -(-workers // lanes) if workers else os.cpu_count() or 1
+        in_lane = min(in_lane, num_envs // lanes)
+        self._edges = np.linspace(0, num_envs, lanes * in_lane + 1).round().astype(int).tolist()
+        starts = self._edges[::in_lane]
+        self.lanes = [slice(start, stop) for start, stop in pairwise(starts)]
+        """Rows that step by turns."""
+        self._workers_of = [range(i * in_lane, (i + 1) * in_lane) for i in range(lanes)]
         layout = MemoryLayout(self.game, num_envs, screen)
         self._processes = Processes(layout, self._edges)
         self._shared = layout.arrays(self._processes.memory)
@@ -138,22 +151,39 @@ class AtariBatch(BatchEnv):
         return self._taken(ids)
 
     def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-        numbers = self._numbers
-        shared = self._shared
-        shared["action"][:] = numbers[tuple(actions.T)] if numbers.ndim > 1 else numbers[actions]
-        shared["active"][:] = active
-        for name in ("reward", "terminated", "truncated"):
-            shared[name][:] = 0
+        rows = slice(0, self.num_envs)
+        self._prepare(rows, actions, active)
         busy = np.logical_or.reduceat(active, self._edges[:-1])
         self._command(STEP, np.flatnonzero(busy).tolist())
-        self._counters = shared["counters"].copy()
-        self.info = {"lives": self._counters[:, LIVES]}
-        return Step(
-            shared["frames"].copy(),
-            shared["reward"].copy(),
-            shared["terminated"].copy(),
-            shared["truncated"].copy(),
-        )
+        return self._outcome(rows)
+
+    def send(self, lane: int, actions: NDArray[Any]) -> None:
+        """Has all rows of a lane begin a step; until `receive`, nothing else may be asked of
+        them."""
+        self._prepare(self.lanes[lane], self.map_actions(actions), True)
+        self._tell(STEP, self._workers_of[lane])
+
+    def receive(self, lane: int) -> Step:
+        """What came of it, a row for each of the lane's."""
+        self._finish(STEP, self._workers_of[lane])
+        return self._end_step(self._outcome(self.lanes[lane]), self.lanes[lane], None)
+
+    def _prepare(
+        self, rows: slice, actions: NDArray[Any], active: NDArray[np.bool_] | bool
+    ) -> None:
+        numbers, shared = self._numbers, self._shared
+        chosen = numbers[tuple(actions.T)] if numbers.ndim > 1 else numbers[actions]
+        shared["action"][rows] = chosen
+        shared["active"][rows] = active
+        for name in ("reward", "terminated", "truncated"):
+            shared[name][rows] = 0
+
+    def _outcome(self, rows: slice) -> Step:
+        shared = self._shared
+        self._counters[rows] = shared["counters"][rows]
+        self.info = {"lives": self._counters[:, LIVES].copy()}
+        names = ("frames", "reward", "terminated", "truncated")
+        return Step(*(shared[name][rows].copy() for name in names))
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Rows:
         shared = self._shared
@@ -222,22 +252,37 @@ class AtariBatch(BatchEnv):
         seconds: float = ANSWER_SECONDS,
         beginning: NDArray[np.int64] | None = None,
     ) -> None:
-        """Has workers do something, all at once; those that die over it are replaced, brought to
-        where they were (but for rows that are just `beginning`) and told again."""
+        """Has workers do something, all at once."""
+        self._tell(command, workers)
+        self._finish(command, workers, seconds=seconds, beginning=beginning)
+
+    def _tell(self, command: bytes, workers: Sequence[int]) -> None:
+        for worker in workers:
+            self._processes.tell(worker, command)
+
+    def _finish(
+        self,
+        command: bytes,
+        workers: Sequence[int],
+        *,
+        seconds: float = ANSWER_SECONDS,
+        beginning: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Waits for what workers were told; those that died over it are replaced, brought to where
+        they were (but for rows that are just `beginning`) and told again."""
         for deaths in range(MOST_DEATHS):
             # All have answered, or died, before anything is touched that they read.
-            workers = self._ask(command, workers, seconds)
+            workers = self._dead(workers, seconds)
             if not workers:
                 return
             if deaths < MOST_DEATHS - 1:
                 for worker in workers:
                     self._bring_back(worker, beginning)
+                self._tell(command, workers)
         raise self._died(workers[0])
 
-    def _ask(self, command: bytes, workers: list[int], seconds: float) -> list[int]:
-        """Tells workers and waits for them all; those that died."""
-        for worker in workers:
-            self._processes.tell(worker, command)
+    def _dead(self, workers: Sequence[int], seconds: float) -> list[int]:
+        """Waits for them all; those that died."""
         return [worker for worker in workers if not self._answered(worker, seconds)]
 
     def _died(self, worker: int) -> WorkerDiedError:
@@ -291,7 +336,8 @@ class AtariBatch(BatchEnv):
                     shared[name][index] = rows[name][position]
         shared["replay"][lost] = counters[:, SINCE]
         self._choose(lost)
-        died = self._ask(REPLAY, [worker], _patience(counters))
+        self._tell(REPLAY, [worker])
+        died = self._dead([worker], _patience(counters))
         if not died:
             self._require_same(lost, counters)
         return died

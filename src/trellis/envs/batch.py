@@ -136,17 +136,20 @@ class BatchEnv(abc.ABC):
         """
         if len(actions) != self.num_envs:
             raise ValueError(f"step needs {self.num_envs} actions, got {len(actions)}")
-        everyone = active is None
-        active = self._all_active if active is None else active
-        step = self._step(self.map_actions(actions), active)
-        self.elapsed += active
+        moved = self._all_active if active is None else active
+        step = self._step(self.map_actions(actions), moved)
+        return self._end_step(step, slice(0, self.num_envs), active)
+
+    def _end_step(self, step: Step, rows: slice, active: NDArray[np.bool_] | None) -> Step:
+        """What all environments do when rows have made a step: the check, the time limit."""
+        self.elapsed[rows] += 1 if active is None else active
         self.check_finite("observation", step.observation)
         self.check_finite("reward", step.reward)
         if self.max_episode_steps is None:
             return step
         observation, reward, terminated, truncated = step
-        late = self.elapsed >= self.max_episode_steps
-        truncated = truncated | late if everyone else truncated | (late & active)
+        late = self.elapsed[rows] >= self.max_episode_steps
+        truncated = truncated | late if active is None else truncated | (late & active)
         return Step(observation, reward, terminated, truncated)
 
     def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from trellis.sampling.samples import Columns
+
 ALIGNMENT = 64
 """Bytes; what XLA asks of memory that it is to use without copying."""
 RESERVE = 16
@@ -116,16 +118,17 @@ class PathMemory:
     def __init__(self, first: np.ndarray, steps: int, normalize: Callable[[Any], Any]):
         self._normalize = normalize
         self._store: FrameStore | None = None
-        self._raw: list[np.ndarray] = []
-        if not is_pictures(first):
-            return
-        paths, stack = first.shape[:2]
-        room = steps * paths
-        self._every, self._time = -(-room // FRAMES_FOR_STATISTICS), 0
-        room += room // RESERVE + 2 * stack * paths
-        self._store = FrameStore(room, first.shape[2:], normalize(first[:1]).dtype)
-        self._index = np.zeros((paths, stack), np.int32)
-        self.begin(np.arange(paths), first)
+        paths = len(first)
+        self._every = 1
+        if is_pictures(first):
+            stack = first.shape[1]
+            room = steps * paths
+            self._every = -(-room // FRAMES_FOR_STATISTICS)
+            room += room // RESERVE + 2 * stack * paths
+            self._store = FrameStore(room, first.shape[2:], normalize(first[:1]).dtype)
+            self._index = np.zeros((paths, stack), np.int32)
+            self.begin(np.arange(paths), first)
+        self._raw = Columns((-(-steps // self._every), paths))
 
     def begin(self, ids: np.ndarray, first: np.ndarray) -> None:
         """Rows `ids` begin an episode, or go on with one, with these observations."""
@@ -133,31 +136,31 @@ class PathMemory:
             frames = self._normalize(first).reshape(-1, *first.shape[2:])
             self._index[ids] = self._store.add(frames).reshape(first.shape[:2])
 
-    def advance(self, observation: np.ndarray) -> None:
-        """All rows have made a step: one new frame each."""
+    def advance(self, rows: slice, observation: np.ndarray) -> None:
+        """These rows have made a step: one new frame each."""
         if self._store is not None:
             new = self._store.add(self._normalize(observation[:, -1]))
-            self._index = np.concatenate([self._index[:, 1:], new[:, None]], axis=1)
+            self._index[rows] = np.concatenate([self._index[rows, 1:], new[:, None]], axis=1)
 
-    def look(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows' present observations as the policy sees them, and what to keep of that."""
+    def look(self, t: int, rows: slice, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows' observations at time t as the policy sees them, and what to keep of that."""
+        if t % self._every == 0:
+            noted = observation if self._store is None else observation[:, -1]
+            self._raw.put(t // self._every, rows, noted)
         if self._store is None:
-            self._raw.append(observation)
             seen = self._normalize(observation)
             return seen, seen
-        if self._time % self._every == 0:
-            self._raw.append(observation[:, -1].copy())
-        self._time += 1
-        return self._store.frames[self._index], self._index.copy()
+        index = self._index[rows]
+        return self._store.frames[index], index
 
     @property
     def raw(self) -> np.ndarray:
         """What was looked at, before normalization; of pictures, some of the newest frames."""
-        return np.stack(self._raw)
+        return self._raw.arrays[0]
 
-    def see(self, observation: np.ndarray) -> np.ndarray:
-        """What is kept of observations that end a path."""
-        return self._normalize(observation) if self._store is None else self._index.copy()
+    def see(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        """What is kept of observations that end the paths of rows `ids`."""
+        return self._normalize(observation) if self._store is None else self._index[ids]
 
     def recall(self, kept: Any) -> Any:
         """Observations from an array of what was kept."""

@@ -12,6 +12,21 @@ import numpy as np
 Observation = Any  # an array, or a pytree of arrays
 
 
+class Columns:
+    """Arrays over (time, environment) that are filled some rows at a time."""
+
+    def __init__(self, shape: tuple[int, int]):
+        self._shape = shape
+        self.arrays: list[np.ndarray] = []
+
+    def put(self, t: int, rows: slice, *values: np.ndarray) -> None:
+        """Takes (rows, ...) of each array at time t."""
+        if not self.arrays:
+            self.arrays = [np.empty((*self._shape, *v.shape[1:]), v.dtype) for v in values]
+        for array, value in zip(self.arrays, values, strict=True):
+            array[t, rows] = value
+
+
 class Branches(NamedTuple):
     """What grew from N states of the trunks, K rollouts each (vine, Sec. 5.2)."""
 

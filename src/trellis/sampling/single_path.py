@@ -6,17 +6,18 @@ paths, as many steps as a path is long, and new paths in place of those that end
 budget of simulator steps is spent. Without, episodes go on from one iteration to the next.
 
 The policy runs in NumPy beside the simulator: for networks of this size a call into a compiled
-program costs more than the arithmetic.
+program costs more than the arithmetic. Where an environment has several lanes, groups of rows that
+step by turns, the policy looks at one of them while the others move.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from trellis.policies.policy import Policy
 from trellis.sampling.frames import PathMemory
-from trellis.sampling.samples import Observation, Samples
+from trellis.sampling.samples import Columns, Observation, Samples
 from trellis.streams import Purpose, stream
 from trellis.threads import one_blas_thread
 
@@ -28,6 +29,17 @@ class Steppable(Protocol):
 
     def reset(self, ids: np.ndarray, seeds: np.ndarray) -> Observation: ...
     def step(self, actions: np.ndarray) -> Any: ...
+
+
+@runtime_checkable
+class Lanes(Protocol):
+    """One whose rows step by turns, a lane while the policy looks at another."""
+
+    lanes: Sequence[slice]
+    """The rows of each, all of them in order."""
+
+    def send(self, lane: int, actions: np.ndarray) -> None: ...
+    def receive(self, lane: int) -> Any: ...
 
 
 class PathState(NamedTuple):
@@ -56,6 +68,7 @@ class SinglePath:
         shard: int = 0,
     ):
         self._env, self._policy, self._encode = env, policy, encode
+        self._lanes = env if isinstance(env, Lanes) else _OneLane(env)
         self._steps, self._whole_paths = steps, whole_paths
         self._seed, self._shard = seed, shard
 
@@ -67,74 +80,124 @@ class SinglePath:
         iteration: int,
     ) -> tuple[Samples, PathState]:
         """One iteration's samples, and where the environments stand after it."""
-        with one_blas_thread():
-            return self._collect(theta, normalize, state, iteration)
+        resets = stream(self._seed, Purpose.RESETS, iteration=iteration, shard=self._shard)
+        noise_rng = stream(self._seed, Purpose.ACTIONS, iteration=iteration, shard=self._shard)
+        noise = self._policy.distribution.noise(noise_rng, (self._steps, self._env.num_envs))
 
-    def _collect(
+        def reset(ids: np.ndarray) -> np.ndarray:
+            seeds = resets.integers(2**31, size=len(ids))
+            return self._encode(self._env.reset(ids, seeds))
+
+        with one_blas_thread():
+            if state is None or self._whole_paths:
+                num_envs = self._env.num_envs
+                first = reset(np.arange(num_envs))
+                state = PathState(first, np.zeros(num_envs, np.int64), np.zeros(num_envs))
+            walk = _Walk(self._policy, theta, normalize, noise, state, reset)
+            for t in range(self._steps + 1):
+                for lane, rows in enumerate(self._lanes.lanes):
+                    if t > 0:
+                        seen, *outcome = self._lanes.receive(lane)
+                        walk.arrive(t - 1, rows, self._encode(seen), *outcome)
+                    if t < self._steps:
+                        self._lanes.send(lane, walk.decide(t, rows))
+            return walk.samples(), walk.state
+
+
+class _OneLane:
+    """All rows of an environment at once, by the calls of `Lanes`."""
+
+    def __init__(self, env: Steppable):
+        self._env = env
+        self.lanes = (slice(0, env.num_envs),)
+
+    def send(self, lane: int, actions: np.ndarray) -> None:
+        del lane  # there is one
+        self._actions = actions
+
+    def receive(self, lane: int) -> Any:
+        del lane
+        return self._env.step(self._actions)
+
+
+class _Walk:
+    """The samples of an iteration in the making; rows may be at different times."""
+
+    def __init__(
         self,
+        policy: Policy,
         theta: np.ndarray,
         normalize: Callable[[np.ndarray], np.ndarray],
-        state: PathState | None,
-        iteration: int,
-    ) -> tuple[Samples, PathState]:
-        T, N = self._steps, self._env.num_envs
-        resets = stream(self._seed, Purpose.RESETS, iteration=iteration, shard=self._shard)
-        if state is None or self._whole_paths:
-            first = self._reset(np.arange(N), resets)
-            state = PathState(first, np.zeros(N, np.int64), np.zeros(N))
-        raw, age, episode_return = state
-        age, episode_return = age.copy(), episode_return.copy()
+        noise: Any,
+        state: PathState,
+        reset: Callable[[np.ndarray], np.ndarray],
+    ):
+        self._distribution, self._outputs_of = policy.distribution, policy.network.apply
+        self._weights, self._free = policy.unflatten(theta)
+        self._noise, self._reset = noise, reset
+        self.state = PathState(*(values.copy() for values in state))
+        shape = noise.shape[:2]
+        self._memory = PathMemory(state.observation, shape[0], normalize)
+        self._decided, self._arrived = Columns(shape), Columns(shape)
+        self._ends: list[tuple[Any, ...]] = []
 
-        distribution = self._policy.distribution
-        actions_rng = stream(self._seed, Purpose.ACTIONS, iteration=iteration, shard=self._shard)
-        noise = distribution.noise(actions_rng, (T, N))
-        weights, free = self._policy.unflatten(theta)
-        outputs_of = self._policy.network.apply
-        memory = PathMemory(raw, T, normalize)
-        rows: list[tuple[Any, ...]] = []
-        ends: list[tuple[Any, ...]] = []
-        for t in range(T):
-            observation, kept = memory.look(raw)
-            outputs = outputs_of(weights, observation)
-            action = distribution.sample(distribution.params(outputs, free), noise[t])
-            seen, reward, terminated, truncated = self._env.step(action)
-            rows.append((kept, outputs, action, reward, terminated, truncated, age.copy()))
-            raw = self._encode(seen)
-            memory.advance(raw)
-            age += 1
-            episode_return += reward
-            ended = terminated | truncated
-            if ended.any():
-                (ids,) = np.nonzero(ended)
-                last = memory.see(raw)
-                ends += [(t, i, last[i], episode_return[i], age[i]) for i in ids]
-                raw = raw.copy()
-                raw[ids] = self._reset(ids, resets)
-                memory.begin(ids, raw[ids])
-                age[ids], episode_return[ids] = 0, 0.0
+    def decide(self, t: int, rows: slice) -> np.ndarray:
+        """What to do in these rows at time t."""
+        observation, age, _ = self.state
+        seen, kept = self._memory.look(t, rows, observation[rows])
+        outputs = self._outputs_of(self._weights, seen)
+        params = self._distribution.params(outputs, self._free)
+        action = self._distribution.sample(params, self._noise[t, rows])
+        self._decided.put(t, rows, kept, outputs, action, age[rows])
+        return action
 
-        observation, outputs, action, reward, terminated, truncated, ages = (
-            np.stack(column) for column in zip(*rows, strict=True)
-        )
-        last = memory.see(raw)
-        final = np.stack([end[2] for end in ends]) if ends else last[:0]
-        samples = Samples(
-            observation=memory.recall(observation),
+    def arrive(
+        self,
+        t: int,
+        rows: slice,
+        seen: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+    ) -> None:
+        """What came of it; new episodes begin where one has ended."""
+        observation, age, episode_return = self.state
+        self._arrived.put(t, rows, reward, terminated, truncated)
+        observation[rows] = seen
+        self._memory.advance(rows, seen)
+        age[rows] += 1
+        episode_return[rows] += reward
+        ended = terminated | truncated
+        if not ended.any():
+            return
+        ids = rows.start + np.flatnonzero(ended)
+        last = self._memory.see(ids, observation[ids])
+        self._ends += zip([t] * len(ids), ids, last, episode_return[ids], age[ids], strict=True)
+        observation[ids] = self._reset(ids)
+        self._memory.begin(ids, observation[ids])
+        age[ids], episode_return[ids] = 0, 0.0
+
+    def samples(self) -> Samples:
+        """All of them, when every row has arrived at the end."""
+        kept, outputs, action, age = self._decided.arrays
+        reward, terminated, truncated = self._arrived.arrays
+        memory, distribution = self._memory, self._distribution
+        everyone = np.arange(len(self.state.observation))
+        last = memory.see(everyone, self.state.observation)
+        final = np.stack([end[2] for end in self._ends]) if self._ends else last[:0]
+        return Samples(
+            observation=memory.recall(kept),
             raw_observation=memory.raw,
             action=action,
-            log_q=distribution.log_prob(distribution.params(outputs, free), action),
+            log_q=distribution.log_prob(distribution.params(outputs, self._free), action),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            age=ages,
-            weight=np.ones((T, N), np.float32),
-            final_at=np.array([end[:2] for end in ends], np.int64).reshape(-1, 2),
+            age=age,
+            weight=np.ones(reward.shape, np.float32),
+            final_at=np.array([end[:2] for end in self._ends], np.int64).reshape(-1, 2),
             final_observation=memory.recall(final),
             last_observation=memory.recall(last),
-            episode_return=np.array([end[3] for end in ends]),
-            episode_length=np.array([end[4] for end in ends], np.int64),
+            episode_return=np.array([end[3] for end in self._ends]),
+            episode_length=np.array([end[4] for end in self._ends], np.int64),
         )
-        return samples, PathState(raw, age, episode_return)
-
-    def _reset(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return self._encode(self._env.reset(ids, rng.integers(2**31, size=len(ids))))
