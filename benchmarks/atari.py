@@ -24,7 +24,7 @@ from trellis.sampling.single_path import SinglePath
 from trellis.trainer import Trainer
 
 GAME, ROM = "ALE/Pong-v5", "pong"
-NUM_ENVS, STEPS, ROUNDS = 32, 64, 9
+NUM_ENVS, STEPS, ROUNDS = 64, 32, 9
 
 RAW = """
 import sys, random

@@ -10,6 +10,7 @@ A step is written down as one byte, `18 · frames that stuck + action`: played a
 same whatever was drawn.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ def row_fields(game: AtariGame, screen: tuple[int, int]) -> dict[str, tuple[tupl
     }
 
 
+@functools.lru_cache
+def _scratch(shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """For a screen that is looked at once: one for all emulators of a process, so that it stays in
+    the cache."""
+    return np.zeros(shape, np.uint8)
+
+
 class Emulator:
     """A row of the batch."""
 
@@ -62,11 +70,9 @@ class Emulator:
         self._path = roms.get_rom_path(game.rom)
         self._ale = emulator(game)
         self._pools = game.seen.pools and game.repeat > 1
-        height, width = self._ale.getScreenDims()
-        self._screen = np.zeros((height, width), np.uint8)
-        self._before = np.zeros_like(self._screen)
-        if game.seen.pools:
-            self._screen = row["pooled"]
+        screen = tuple(self._ale.getScreenDims())
+        self._screen = row["pooled"] if game.seen.pools else _scratch(screen)
+        self._before = np.zeros(screen, np.uint8)
         # Putting the first state back is exact where restoring is, and fast: the game's own reset
         # leaves traces of what was played in some (Beam Rider), and loading takes 0.1 s.
         self._start = None if game.is_replayed else self._ale.cloneState(include_rng=True)
@@ -89,7 +95,9 @@ class Emulator:
             self._screen[...] = self._first_screen  # restoring does not draw
         self._before[...] = 0
         counters[LIVES] = self._ale.lives()
-        self._row["frames"][...] = self._game.seen.shrink(self._screen)
+        frames = self._row["frames"]
+        self._game.seen.shrink(self._screen, frames[-1])
+        frames[:-1] = frames[-1]
 
     def _restart(self) -> None:
         if self._start is not None:
@@ -141,11 +149,11 @@ class Emulator:
         reward, terminated, truncated = 0.0, False, False
         for t in range(repeat):
             reward += ale.act(before if t < sticks else action)
-            terminated = ale.game_over(with_truncation=False)
-            truncated = ale.game_truncated()
             if self._game.end_on_lost_life:
-                terminated = terminated or ale.lives() < lives
-                lives = ale.lives()
+                terminated, lives = ale.lives() < lives, ale.lives()
+            if ale.game_over():
+                terminated = terminated or ale.game_over(with_truncation=False)
+                truncated = ale.game_truncated()
             if terminated or truncated:
                 break
             if pools and t == repeat - 2:
@@ -159,7 +167,7 @@ class Emulator:
         if look:
             frames = self._row["frames"]
             frames[:-1] = frames[1:]
-            frames[-1] = self._game.seen.shrink(self._screen)
+            self._game.seen.shrink(self._screen, frames[-1])
         counters[ELAPSED] += 1
         counters[SINCE] += 1
         counters[LAST_ACTION] = action if sticks < repeat else before

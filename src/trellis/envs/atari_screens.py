@@ -50,33 +50,32 @@ class Preprocessing:
     width: int
     pools: bool
     """Whether the maximum of the last two screens is shown."""
-    shrink: Callable[[Frame], Frame]
+    shrink: Callable[[Frame, Frame], None]
+    """From a screen into a frame."""
 
 
-def _resize(screen: Frame, width: int, height: int) -> Frame:
+def _resize(screen: Frame, into: Frame) -> None:
     import cv2
 
-    return np.asarray(cv2.resize(screen, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    cv2.resize(screen, into.shape[::-1], dst=into, interpolation=cv2.INTER_AREA)
 
 
-def _paper(screen: Frame) -> Frame:
+def _paper(screen: Frame, into: Frame) -> None:
     # 210 = 1 + 52·4 + 1; taller screens are of a few games that the paper has not played.
     margin = (screen.shape[0] - 208) // 2
-    return _resize(screen[margin : margin + 208], 40, 52)
+    _resize(screen[margin : margin + 208], into)
 
 
-def _mnih_2013(screen: Frame) -> Frame:
-    return _resize(screen, 84, 110)[18:102]
-
-
-def _gymnasium(screen: Frame) -> Frame:
-    return _resize(screen, 84, 84)
+def _mnih_2013(screen: Frame, into: Frame) -> None:
+    whole = np.empty((110, 84), np.uint8)
+    _resize(screen, whole)
+    into[...] = whole[18:102]
 
 
 PREPROCESSINGS = {
     "paper": Preprocessing(52, 40, False, _paper),
     "mnih-2013": Preprocessing(84, 84, False, _mnih_2013),
-    "gymnasium": Preprocessing(84, 84, True, _gymnasium),
+    "gymnasium": Preprocessing(84, 84, True, _resize),
 }
 
 
