@@ -50,9 +50,17 @@ def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
     assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
 
 
-def test_a_critic_may_say_what_follows_a_rollout():
-    (plan,) = seed_plans(TASKS["hopper"], METHODS["trpo-vine-bootstrap"], 1, FULL)
-    (plain,) = seed_plans(TASKS["hopper"], METHODS["trpo-vine-of-states"], 1, FULL)
+@pytest.mark.parametrize(
+    ("task", "reading"),
+    [
+        ("swimmer", "trpo-vine"),
+        ("hopper", "trpo-vine-of-states"),
+        ("walker", "trpo-vine-of-states"),
+    ],
+)
+def test_a_critic_may_say_what_follows_a_rollout(task, reading):
+    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-bootstrap"], 1, FULL)
+    (plain,) = seed_plans(TASKS[task], METHODS[reading], 1, FULL)
     assert plan.config.sampling.vine.bootstrap
     assert not plain.config.sampling.vine.bootstrap
     assert (plan.config.estimation.critic, plain.config.estimation.critic) == ("mlp", "none")
