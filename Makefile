@@ -50,7 +50,7 @@ format: setup  ## let ruff rewrite
 	$(BIN)/ruff format .
 
 bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(WHAT)
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -50,15 +50,15 @@ class RawEmulators:
     """Processes that do nothing but emulate."""
 
     def __init__(self, workers: int):
-        rows = str(NUM_ENVS // workers)
+        rows = [NUM_ENVS // workers + (i < NUM_ENVS % workers) for i in range(workers)]
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-c", RAW, ROM, rows, str(STEPS)],
+                [sys.executable, "-c", RAW, ROM, str(count), str(STEPS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for _ in range(workers)
+            for count in rows
         ]
         self._wait()
 

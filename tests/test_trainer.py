@@ -148,6 +148,29 @@ def test_evaluation_does_not_influence_training():
     assert results[0] == results[1]
 
 
+def test_after_an_iteration_that_broke_off_episodes_begin_anew(monkeypatch):
+    trainer, other = Trainer(SMALL), Trainer(SMALL)
+    state, _ = run(trainer, trainer.start(), 2)
+    step, calls = trainer.env.step, iter(range(10))
+
+    def interrupted(*arguments):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(trainer.env, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.iterate(state)
+    monkeypatch.undo()
+    zeros = np.zeros(SMALL.sampling.num_envs)
+    anew = dataclasses.replace(state, path=None, discounted_return=zeros)
+    assert bytes_of(trainer, state) == bytes_of(other, anew)
+    state, history = run(trainer, state, 2)
+    expected, expected_history = run(other, anew, 2)
+    assert history == expected_history
+    assert bytes_of(trainer, state) == bytes_of(other, expected)
+
+
 def test_a_checkpoint_of_another_environment_is_refused():
     trainer = Trainer(SMALL)
     frozen = trainer.freeze(trainer.start())

@@ -71,6 +71,8 @@ class Trainer:
             self._team = make_team(config, make_env, self.policy)
         self._standing: tuple[Any, Any] = (None, None)
         """Path and discounted returns that the shards know of."""
+        self._adrift = False
+        """Whether an iteration broke off: where the environments are, no state knows."""
         self._evaluator = Evaluator(
             self._make_env, self.policy, self.encode, config.seed, drawn=config.eval_drawn
         )
@@ -89,7 +91,13 @@ class Trainer:
         )
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        """One iteration: the next state, and what happened in it."""
+        """One iteration: the next state, and what happened in it.
+
+        After one that broke off (an exception, Ctrl-C in a notebook), episodes begin anew.
+        """
+        if self._adrift:
+            state = self._anew(state)
+        self._adrift = True
         if self._standing[0] is not state.path or self._standing[1] is not state.discounted_return:
             self._stand(state)
         team = self._team
@@ -108,6 +116,7 @@ class Trainer:
 
         finished = team.finish(theta)
         path, discounted_return = self._standing = _joined(finished.standings)
+        self._adrift = False
         observation_moments = state.observation_moments
         if finished.observations is not None:
             observation_moments = observation_moments.merge(finished.observations)
@@ -164,6 +173,11 @@ class Trainer:
         self._team.stand(list(map(Standing, paths, returns, snapshots)))
         self._standing = state.path, state.discounted_return
 
+    def _anew(self, state: TrainState) -> TrainState:
+        """The same, at the beginning of new episodes."""
+        zeros = np.zeros(self.config.sampling.paths)
+        return dataclasses.replace(state, path=None, discounted_return=zeros)
+
     def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]:
         """What the policy's observations go through before it sees them."""
         return normalizer(self.config, moments)
@@ -180,6 +194,8 @@ class Trainer:
 
     def freeze(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values, with the environments where they can be."""
+        if self._adrift:
+            state = self._anew(state)
         arrays, values = run_state.freeze(state)
         rows = self._team.rows()
         if rows is not None and state.path is not None:
@@ -204,8 +220,7 @@ class Trainer:
                     " for bit as it would have",
                     self.config.env,
                 )
-            zeros = np.zeros(self.config.sampling.paths)
-            state = dataclasses.replace(state, path=None, discounted_return=zeros)
+            state = self._anew(state)
         return state
 
     def close(self) -> None:

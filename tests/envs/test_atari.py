@@ -24,7 +24,7 @@ LIMIT = 25
 
 
 def make(game: str, num_envs: int, **options) -> AtariBatch:
-    batch = trellis.envs.make(f"ALE/{game}-v5", num_envs, workers=2, **options)
+    batch = trellis.envs.make(f"ALE/{game}-v5", num_envs, workers=1, **options)
     assert isinstance(batch, AtariBatch)
     return batch
 
@@ -194,6 +194,45 @@ def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker():
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
     env.close()
     whole.close()
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another():
+    env, undisturbed = (make("Pong", 2, preprocessing="paper") for _ in range(2))
+    ids = np.arange(2)
+    env.reset(ids, ids + 5)
+    for lane in range(2):
+        env.send(lane, np.array([2]))
+    with pytest.raises(ValueError, match="lane 0 needs 1 actions, got 2"):
+        env.send(0, np.array([2, 2]))
+    # Here somebody pressed Ctrl-C, and begins again.
+    assert contract.same(env.reset(ids, ids), undisturbed.reset(ids, ids))
+    for action in contract.random_actions(env, np.random.default_rng(0), 5):
+        for lane in range(2):
+            env.send(lane, action[lane : lane + 1])
+        expected = undisturbed.step(action)
+        for lane in range(2):
+            for ours, theirs in zip(env.receive(lane), expected, strict=True):
+                assert np.array_equal(ours[0], theirs[lane])
+    env.close()
+    undisturbed.close()
+
+
+@pytest.mark.parametrize(("num_envs", "edges"), [(1, [0, 1]), (29, [0, 14, 29])])
+def test_lanes_do_not_depend_on_the_number_of_workers(monkeypatch, num_envs, edges):
+    made = []
+
+    class NoProcesses:
+        def __init__(self, layout, edges):
+            made.append(edges)
+            self.memory = bytearray(layout.size)
+
+    monkeypatch.setattr("trellis.envs.atari.Processes", NoProcesses)
+    for workers in (1, 3, 7, 64):
+        env = AtariBatch("ALE/Pong-v5", "pong", num_envs, workers=workers)
+        assert [0, *(rows.stop for rows in env.lanes)] == edges
+        assert set(edges) <= set(made[-1])
+        assert np.diff(made[-1]).min() >= 1
+        assert len(made[-1]) == 1 + len(env.lanes) * min(workers, num_envs // len(env.lanes))
 
 
 @pytest.mark.slow

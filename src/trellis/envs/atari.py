@@ -14,10 +14,10 @@ while its policy looks at the other (`send`, `receive`).
 """
 
 import functools
+import itertools
 import logging
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,13 +70,13 @@ def about(game: AtariGame) -> About:
 
 
 class AtariBatch(BatchEnv):
-    """`num_envs` games in `workers` processes (0: one per core and lane).
+    """`num_envs` games in worker processes.
 
     Args:
         env_id: the id it goes by.
         rom: the game, as ale-py spells it.
         num_envs: rows of the batch.
-        workers: processes that share the rows, at least one a lane.
+        workers: processes that share the rows of a lane; 0 for one per core.
         actions: "minimal", those that do something in this game; "full", all 18; "factored", the
             paper's (horizontal, vertical, fire), which is all 18 as a product.
         max_episode_steps: of the agent's steps, besides the game's own limit of frames.
@@ -118,13 +118,12 @@ class AtariBatch(BatchEnv):
         self.workers_replaced = 0
         """How often one has died."""
         lanes = min(LANES, num_envs)
-        in_lane = -(-workers // lanes) if workers else os.cpu_count() or 1
-        in_lane = min(in_lane, num_envs // lanes)
-        self._edges = np.linspace(0, num_envs, lanes * in_lane + 1).round().astype(int).tolist()
-        starts = self._edges[::in_lane]
-        self.lanes = [slice(start, stop) for start, stop in pairwise(starts)]
+        self.lanes = [slice(*edges) for edges in itertools.pairwise(_parts(0, num_envs, lanes))]
         """Rows that step by turns."""
+        in_lane = min(workers or os.cpu_count() or 1, num_envs // lanes)
         self._workers_of = [range(i * in_lane, (i + 1) * in_lane) for i in range(lanes)]
+        parts = [_parts(lane.start, lane.stop, in_lane)[:-1] for lane in self.lanes]
+        self._edges = [*itertools.chain(*parts), num_envs]
         layout = MemoryLayout(self.game, num_envs, screen)
         self._processes = Processes(layout, self._edges)
         self._shared = layout.arrays(self._processes.memory)
@@ -160,7 +159,11 @@ class AtariBatch(BatchEnv):
     def send(self, lane: int, actions: NDArray[Any]) -> None:
         """Has all rows of a lane begin a step; until `receive`, nothing else may be asked of
         them."""
-        self._prepare(self.lanes[lane], self.map_actions(actions), True)
+        rows = self.lanes[lane]
+        count = rows.stop - rows.start
+        if len(actions) != count:
+            raise ValueError(f"lane {lane} needs {count} actions, got {len(actions)}")
+        self._prepare(rows, self.map_actions(actions), True)
         self._tell(STEP, self._workers_of[lane])
 
     def receive(self, lane: int) -> Step:
@@ -215,7 +218,6 @@ class AtariBatch(BatchEnv):
             self._shared["counters"][ids, SINCE] = 0
             for position, index in enumerate(ids):
                 self._origin[index] = (rows, position)
-        self._counters = self._shared["counters"].copy()
         return self._taken(ids)
 
     def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
@@ -351,6 +353,11 @@ class AtariBatch(BatchEnv):
             reason = f"an episode played again was another one: {found[row]}, not {counters[row]}"
             raise self.error(EnvRaisedError, reason, ids, row)
         self._shared["counters"][ids] = counters
+
+
+def _parts(start: int, stop: int, count: int) -> list[int]:
+    """The edges of nearly equal parts."""
+    return [start + (stop - start) * i // count for i in range(count + 1)]
 
 
 def _patience(counters: NDArray[np.int64]) -> float:

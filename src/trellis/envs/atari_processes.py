@@ -36,6 +36,8 @@ class Processes:
         self.memory = mmap.mmap(self._memory_fd, layout.size)
         self._workers: list[tuple[subprocess.Popen[bytes], socket.socket] | None]
         self._workers = [None] * (len(edges) - 1)
+        self._owing: set[int] = set()
+        """Workers that have yet to answer."""
         try:
             for worker in range(len(self)):
                 self.start(worker)
@@ -78,6 +80,7 @@ class Processes:
         )
         theirs.close()
         self._workers[worker] = process, ours
+        self._owing.add(worker)
 
     def replace(self, worker: int) -> int | None:
         """Ends what is left of a worker and starts another; the exit code of the old one."""
@@ -86,7 +89,13 @@ class Processes:
         return code
 
     def tell(self, worker: int, command: bytes) -> None:
-        """Sends a command; whether it arrived shows when the answer is waited for."""
+        """Sends a command; whether it arrived shows when the answer is waited for.
+
+        An answer that nobody has waited for, because something was raised meanwhile, comes first.
+        """
+        if worker in self._owing:
+            self.wait_for(worker, START_SECONDS)
+        self._owing.add(worker)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._worker(worker)[1].sendall(command)
 
@@ -97,6 +106,7 @@ class Processes:
         try:
             connection.settimeout(seconds)
             answer = connection.recv(1)
+            self._owing.discard(worker)
             if answer in (DONE, b""):
                 return answer == DONE
             text = b""
@@ -104,6 +114,7 @@ class Processes:
             connection.settimeout(max(0.1, deadline - time.monotonic()))
             text = _receive(connection, size)
         except (TimeoutError, ConnectionResetError):
+            self._owing.discard(worker)
             return False
         raise WorkerRaisedError(text.decode())
 

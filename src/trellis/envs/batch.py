@@ -143,8 +143,9 @@ class BatchEnv(abc.ABC):
     def _end_step(self, step: Step, rows: slice, active: NDArray[np.bool_] | None) -> Step:
         """What all environments do when rows have made a step: the check, the time limit."""
         self.elapsed[rows] += 1 if active is None else active
-        self.check_finite("observation", step.observation)
-        self.check_finite("reward", step.reward)
+        ids = None if rows.start == 0 else np.arange(rows.start, rows.stop)
+        self.check_finite("observation", step.observation, ids)
+        self.check_finite("reward", step.reward, ids)
         if self.max_episode_steps is None:
             return step
         observation, reward, terminated, truncated = step

@@ -78,8 +78,8 @@ def make(
     Args:
         env: an id (`trellis envs` lists them) or a callable that returns a new `gymnasium.Env`.
         num_envs: rows of the batch.
-        workers: processes for an environment that has no batched version; 0 for none. Those of
-            Atari's emulators are as many as `nthread` says, or as said here.
+        workers: processes for an environment that has no batched version; 0 for none. Atari's
+            emulators have so many for each of their two lanes, or as many as `nthread` says.
         nthread: threads for batched physics; 0 for all cores.
         **kwargs: for the environment. What our version does not know goes to Gymnasium's own, with
             `vector` and `worker_timeout_seconds` of `trellis.envs.gym.make_gym`.

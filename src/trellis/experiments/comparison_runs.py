@@ -57,7 +57,7 @@ class Method:
     """What `trellis train --method` calls it."""
     vine: str | None = None
     """Of the task's presets for vine, the ending: "vine", "vine-of-states" for the other reading of
-    Table 2, or "vine-bootstrap" for that with a critic."""
+    Table 2, or "vine-bootstrap" for one of the two with a critic."""
     swept: str | None = None
     """The option that is swept."""
     search: bool = False

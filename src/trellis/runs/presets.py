@@ -175,7 +175,8 @@ def _vine_bootstrap(task: str) -> Preset:
     )
     return dataclasses.replace(
         vine,
-        about=f"{vine.about}, and a critic for what follows them, which the paper has not",
+        about=f"the paper's {task} by vine of {vine.sampling.vine.states:,} states, and, which the"
+        " paper has not, a critic for what follows its rollouts",
         sampling=sampling,
         estimation=dataclasses.replace(vine.estimation, critic="mlp"),
     )
