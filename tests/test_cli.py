@@ -338,6 +338,14 @@ def test_python_m_trellis_answers():
     assert done.stderr.startswith("trellis: there is no command 'nothing'")
 
 
+def test_the_list_of_presets(capsys):
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(presets.PRESETS)
+    assert "paper/hopper " in lines[8]
+    assert "the paper's hopper: 1000 paths of 1000 steps, no critic" in lines[8]
+
+
 def test_the_list_of_environments(capsys):
     assert main(["envs"]) == 0
     usable = capsys.readouterr().out.splitlines()

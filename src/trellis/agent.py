@@ -32,7 +32,7 @@ class TRPO:
     Args:
         env: an id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env`.
         seed: of everything random.
-        preset: named settings (`trellis.runs.presets.names()`); the environment's own by default.
+        preset: named settings (`trellis presets` lists them); the environment's own by default.
         policy: a `Policy` of your own, for the features and actions of this environment.
         **settings: any part of `TrainConfig`, by name: `step=StepConfig(max_kl=0.02)`, … The
             methods that it is compared with are there too: `step=StepConfig(method="cem")`.

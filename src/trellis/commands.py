@@ -255,6 +255,16 @@ def environments(*, all_: Annotated[Flag[bool], tyro.conf.arg(name="all")] = Fal
     return 0
 
 
+def list_presets() -> int:
+    """Lists the named settings that a run can start from."""
+    from trellis.runs.presets import PRESETS
+
+    width = max(map(len, PRESETS))
+    for name, preset in PRESETS.items():
+        print(f"{name:<{width}}  {preset.about}")
+    return 0
+
+
 def doctor() -> int:
     """Tells what is installed here and whether it works; fails if something needed does not."""
     from trellis import doctor as checks
@@ -271,6 +281,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "compare": compare,
     "reproduce": reproduce,
     "envs": environments,
+    "presets": list_presets,
     "doctor": doctor,
 }
 

@@ -133,8 +133,7 @@ def _named(field: StructFieldSpec) -> StructFieldSpec:
         kind = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
         return dataclasses.replace(field, type=kind, default=tyro.MISSING)
     if field.name == "preset":
-        known = "; ".join(f"{name} ({it.about})" for name, it in presets.PRESETS.items())
-        text = f"Settings to start from, else the environment's own: {known}."
+        text = "Settings to start from, else the environment's own; `trellis presets` lists them."
         return dataclasses.replace(field, helptext=text)
     if field.name in SHORT:
         kind = Annotated[field.type, tyro.conf.arg(aliases=[SHORT[field.name]])]

@@ -307,11 +307,6 @@ BY_ENVIRONMENT = {
 }
 
 
-def names() -> list[str]:
-    """Of all presets."""
-    return list(PRESETS)
-
-
 def resolve(env_id: str, name: str | None = None) -> TrainConfig:
     """The settings for an environment: those of preset `name`, or else its own, or the default."""
     default = "modern/atari" if env_id.startswith("ALE/") else "modern/default"
