@@ -15,7 +15,8 @@ from trellis.envs.batch import WorkerDiedError
 
 gymnasium = pytest.importorskip("gymnasium")
 ale_py = pytest.importorskip("ale_py")
-from trellis.envs.atari import FACTORED, AtariBatch  # noqa: E402
+from trellis.envs.atari import AtariBatch  # noqa: E402
+from trellis.envs.atari_actions import FACTORED  # noqa: E402
 from trellis.envs.atari_screens import PREPROCESSINGS, AtariGame  # noqa: E402
 
 GAMES = ("BeamRider", "Breakout", "Enduro", "Pong", "Qbert", "Seaquest", "SpaceInvaders")

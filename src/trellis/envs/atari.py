@@ -24,6 +24,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trellis.envs.atari_actions import ActionTable
 from trellis.envs.atari_emulator import ELAPSED, LIVES, SINCE, STREAM
 from trellis.envs.atari_processes import START_SECONDS, Processes, WorkerRaisedError
 from trellis.envs.atari_screens import Actions, AtariGame, emulator
@@ -47,12 +48,6 @@ MOST_DEATHS = 3
 """In a row, at one command: then it is the game that kills its workers."""
 LANES = 2
 """Whatever the number of cores: the samples of a seed depend on it."""
-FACTORS = (3, 3, 2)
-"""The paper's factored action: (none, right, left), (none, up, down), (none, fire)."""
-# By horizontal, vertical, fire: the number that ALE has for it.
-FACTORED = np.array(
-    [[[0, 1], [2, 10], [5, 13]], [[3, 11], [6, 14], [8, 16]], [[4, 12], [7, 15], [9, 17]]]
-)
 
 
 class About(NamedTuple):
@@ -99,19 +94,12 @@ class AtariBatch(BatchEnv):
     ):
         self.game = AtariGame(rom, **rules)
         screen, minimal = about(self.game)
-        self._action_numbers = {
-            "minimal": np.array(minimal),
-            "full": np.arange(18),
-            "factored": FACTORED,
-        }.get(actions)
-        if self._action_numbers is None:
-            raise ValueError(f"actions must be minimal, full or factored, got {actions!r}")
-        plain = spaces.Discrete(len(self._numbers))
+        self._actions = ActionTable(actions, minimal)
         super().__init__(
             env_id,
             num_envs,
             spaces.Box(0, 255, self.game.observation_shape, np.uint8),
-            spaces.MultiDiscrete(list(FACTORS)) if actions == "factored" else plain,
+            self._actions.space,
             max_episode_steps=max_episode_steps,
         )
         self.seconds_per_step = self.game.repeat / 60.0
@@ -131,11 +119,6 @@ class AtariBatch(BatchEnv):
         self._origin: list[tuple[Rows, int] | None] = [None] * num_envs
         self._begun = np.zeros(num_envs, bool)
         self._counters = self._shared["counters"].copy()
-
-    @property
-    def _numbers(self) -> NDArray[Any]:
-        assert self._action_numbers is not None
-        return self._action_numbers
 
     @property
     def pids(self) -> list[int]:
@@ -174,9 +157,8 @@ class AtariBatch(BatchEnv):
     def _prepare(
         self, rows: slice, actions: NDArray[Any], active: NDArray[np.bool_] | bool
     ) -> None:
-        numbers, shared = self._numbers, self._shared
-        chosen = numbers[tuple(actions.T)] if numbers.ndim > 1 else numbers[actions]
-        shared["action"][rows] = chosen
+        shared = self._shared
+        shared["action"][rows] = self._actions.numbers(actions)
         shared["active"][rows] = active
         for name in ("reward", "terminated", "truncated"):
             shared[name][rows] = 0

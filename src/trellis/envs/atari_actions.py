@@ -1,0 +1,39 @@
+"""From what a policy chooses to the numbers that ALE has for its 18 actions."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+FACTORS = (3, 3, 2)
+"""The paper's factored action: (none, right, left), (none, up, down), (none, fire)."""
+# By horizontal, vertical, fire.
+FACTORED = np.array(
+    [[[0, 1], [2, 10], [5, 13]], [[3, 11], [6, 14], [8, 16]], [[4, 12], [7, 15], [9, 17]]]
+)
+
+
+class ActionTable:
+    """The actions of a game by one of three names.
+
+    Args:
+        name: "minimal", "full" or "factored".
+        minimal: the numbers of those that do something in this game.
+    """
+
+    def __init__(self, name: str, minimal: tuple[int, ...]):
+        tables = {"minimal": np.array(minimal), "full": np.arange(18), "factored": FACTORED}
+        if name not in tables:
+            raise ValueError(f"actions must be minimal, full or factored, got {name!r}")
+        self._numbers = tables[name]
+        self.space: spaces.Space[Any] = (
+            spaces.MultiDiscrete(list(FACTORS))
+            if name == "factored"
+            else spaces.Discrete(len(self._numbers))
+        )
+
+    def numbers(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """ALE's number for each row of actions, (n,) or (n, 3) if they are factored."""
+        table = self._numbers
+        return table[tuple(actions.T)] if table.ndim > 1 else table[actions]
