@@ -166,6 +166,17 @@ def test_plain_lines_every_few_seconds_and_the_last():
     assert "return" not in lines[2]  # No episode ended: nothing is better than nan.
 
 
+def test_the_time_left_is_that_until_the_limit_which_comes_first():
+    now, stream = [0.0], io.StringIO()
+    with LineProgress(10_000, 0, 20, stream=stream, every=0, clock=lambda: now[0]) as progress:
+        for iteration in range(1, 6):
+            now[0] += 1
+            progress.update(row(iteration))
+    lines = stream.getvalue().splitlines()
+    assert "left" not in lines[0]  # The first one compiles, and is no measure.
+    assert "left 0:15" in lines[-1]  # 15 iterations; 9,500 steps would take a minute and a half.
+
+
 def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
     stream = io.StringIO()
     with LineProgress(1000, stream=stream, every=1e9) as progress:

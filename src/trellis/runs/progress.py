@@ -4,6 +4,7 @@ One interface, three makings: `Progress` itself shows nothing, `BarProgress` dra
 `LineProgress` prints a line every few seconds and the last one, for logs and pipes.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -36,12 +37,13 @@ class LineProgress(Progress):
         self,
         total_steps: int,
         done_steps: int = 0,
+        max_iterations: int | None = None,
         *,
         stream: TextIO | None = None,
         every: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._pace = _Pace(total_steps, done_steps, clock)
+        self._pace = _Pace(total_steps, done_steps, max_iterations, clock)
         self._stream = stream or sys.stderr
         self._every, self._clock = every, clock
         self._printed = clock()
@@ -67,13 +69,13 @@ class LineProgress(Progress):
 class BarProgress(Progress):
     """A bar with the same columns, redrawn in place."""
 
-    def __init__(self, total_steps: int, done_steps: int = 0):
+    def __init__(self, total_steps: int, done_steps: int = 0, max_iterations: int | None = None):
         # Here, so that importing trellis does not pay for drawing.
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        self._pace = _Pace(total_steps, done_steps, time.monotonic)
+        self._pace = _Pace(total_steps, done_steps, max_iterations, time.monotonic)
         self._bar = RichProgress(
             TextColumn("iteration {task.fields[iteration]}"),
             BarColumn(bar_width=None),
@@ -86,26 +88,32 @@ class BarProgress(Progress):
             console=Console(stderr=True),
             expand=True,
         )
-        columns: dict[str, Any] = {**self._pace.columns({"steps": done_steps})}
-        self._task = self._bar.add_task("", total=total_steps, completed=done_steps, **columns)
+        begun = {"steps": done_steps}
+        columns: dict[str, Any] = {**self._pace.columns(begun)}
+        self._task = self._bar.add_task("", total=1, completed=self._pace.part(begun), **columns)
         self._bar.start()
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         columns: dict[str, Any] = {**self._pace.columns(metrics)}
-        completed = min(self._pace.total, metrics.get("steps") or 0)
-        self._bar.update(self._task, completed=completed, **columns)
+        self._bar.update(self._task, completed=self._pace.part(metrics), **columns)
 
     def close(self) -> None:
         self._bar.stop()
 
 
-def make_progress(total_steps: int, done_steps: int = 0, *, quiet: bool = False) -> Progress:
+def make_progress(
+    total_steps: int,
+    done_steps: int = 0,
+    max_iterations: int | None = None,
+    *,
+    quiet: bool = False,
+) -> Progress:
     """What suits standard error: a bar on a terminal, lines elsewhere, nothing when quiet."""
     if quiet:
         return Progress()
     if sys.stderr.isatty():
-        return BarProgress(total_steps, done_steps)
-    return LineProgress(total_steps, done_steps)
+        return BarProgress(total_steps, done_steps, max_iterations)
+    return LineProgress(total_steps, done_steps, max_iterations)
 
 
 class _Pace:
@@ -113,22 +121,34 @@ class _Pace:
 
     The pace is that of this process since its second iteration, because the first compiles."""
 
-    def __init__(self, total_steps: int, done_steps: int, clock: Callable[[], float]):
-        self.total = total_steps
+    def __init__(
+        self,
+        total_steps: int,
+        done_steps: int,
+        max_iterations: int | None,
+        clock: Callable[[], float],
+    ):
+        self._total, self._done = total_steps, done_steps
+        self._most_iterations = max_iterations
         self._clock = clock
-        self._first: tuple[float, int] | None = None
-        self._done = done_steps
+        self._first: tuple[float, float] | None = None
         self._evaluation = "-"
+
+    def part(self, metrics: Mapping[str, Any]) -> float:
+        """Of the run, how much is behind it: by steps or by iterations, whichever ends it first."""
+        by_steps = (metrics.get("steps") or 0) / self._total
+        by_iterations = (metrics.get("iteration") or 0) / (self._most_iterations or math.inf)
+        return min(1.0, max(by_steps, by_iterations))
 
     def columns(self, metrics: Mapping[str, Any]) -> dict[str, str]:
         """The words of each column; "-" for what is not known."""
         steps = int(metrics.get("steps") or 0)
-        seconds = self._seconds_left(steps)
+        seconds = self._seconds_left(self.part(metrics)) if steps > self._done else None
         if metrics.get("eval_return_mean") is not None:
             self._evaluation = _number(metrics["eval_return_mean"])
         return {
             "iteration": str(metrics.get("iteration", "-")),
-            "steps": f"{steps:,}/{self.total:,}",
+            "steps": f"{steps:,}/{self._total:,}",
             "return": _number(metrics.get("episode_return_mean")),
             "eval": self._evaluation,
             "KL": _number(metrics.get("kl"), ".2g"),
@@ -136,16 +156,14 @@ class _Pace:
             "left": "-" if seconds is None else _duration(seconds),
         }
 
-    def _seconds_left(self, steps: int) -> float | None:
-        if steps <= self._done:
-            return None
+    def _seconds_left(self, part: float) -> float | None:
         if self._first is None:
-            self._first = (self._clock(), steps)
+            self._first = (self._clock(), part)
             return None
-        start, first_steps = self._first
-        if steps <= first_steps:
+        start, first_part = self._first
+        if part <= first_part:
             return None
-        return max(0, self.total - steps) * (self._clock() - start) / (steps - first_steps)
+        return (1.0 - part) * (self._clock() - start) / (part - first_part)
 
 
 def _number(value: Any, spec: str = ",.1f") -> str:

@@ -129,7 +129,9 @@ def _loop(
     going = not config.is_over(state.iteration, state.steps)
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
-        make_progress(config.total_steps, state.steps, quiet=quiet) as progress,
+        make_progress(
+            config.total_steps, state.steps, config.max_iterations, quiet=quiet
+        ) as progress,
         _StopSignals(quiet) as stop,
     ):
         while going:
