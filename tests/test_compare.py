@@ -120,4 +120,7 @@ def test_what_cannot_be_compared(tmp_path):
     twice = write_run(tmp_path / "b", TrainConfig(env="CartPole-v1"), [1.0])
     with pytest.raises(ValueError, match="same settings and the same seed 0"):
         compare_runs([run, twice], training=True)
+    silent = write_run(tmp_path / "c", TrainConfig(env="CartPole-v1"), [1.0] * 18 + [None] * 2)
+    with pytest.raises(ValueError, match=r"no episode of .* ended in the last tenth"):
+        compare_runs([silent], training=True)
     assert compare_runs([run], training=True)["groups"][0]["interquartile_mean"]["low"] is None

@@ -76,6 +76,11 @@ def read(folder: Path, *, training: bool) -> Scored:
     if not training and not found:
         raise ValueError(f"{folder} has not been evaluated yet: compare it with --training")
     score = training_return(rows) if training else float(found[-1])
+    if not np.isfinite(score):
+        raise ValueError(
+            f"no episode of {folder} ended in the last tenth of its iterations: train it for"
+            " longer, or compare evaluations"
+        )
     config = curve.config
     settings = {k: v for k, v in curve.settings.items() if k != "env"}
     return Scored(folder, config["env"], config["seed"], settings, score)
@@ -84,8 +89,13 @@ def read(folder: Path, *, training: bool) -> Scored:
 def training_return(rows: Sequence[Mapping[str, Any]]) -> float:
     """Mean return of the episodes in the last tenth of a run's iterations; -inf without any."""
     last = rows[-max(1, round(LAST * len(rows))) :]
-    found = [r["episode_return_mean"] for r in last if r.get("episode_return_mean") is not None]
-    return float(np.mean(found)) if found else -np.inf
+    found = [row for row in last if row.get("episode_return_mean") is not None]
+    if not found:
+        return -np.inf
+    returns, episodes = (
+        [row[name] for row in found] for name in ("episode_return_mean", "episodes")
+    )
+    return float(np.average(returns, weights=episodes))
 
 
 def _groups(runs: Sequence[Scored]) -> dict[tuple[str, str], list[Scored]]:

@@ -24,6 +24,7 @@ def write_run(
         {
             "iteration": index + 1,
             "steps": iteration_steps * (index + 1),
+            "episodes": 10,
             "episode_return_mean": value,
             "episode_length_mean": 10.0,
             "seconds_sampling": 1.0,
@@ -33,6 +34,7 @@ def write_run(
         for index, value in enumerate(returns)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "checkpoints" / f"{len(rows):06d}").mkdir(parents=True)
     return folder
 
 

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
+from trellis.cli import main
 from trellis.experiments import training
-from trellis.experiments.sweep import RunPlan, execute
+from trellis.experiments.sweep import RunPlan, complaint, execute
 from trellis.experiments.training import Task
 from trellis.runs import checkpoint
 from trellis.runs.log import read_metrics
@@ -35,6 +36,7 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
     assert row["seed"] == 20
     assert row["steps"] == 2048
     assert 5 < found[0]["first_return"] < 100
+    assert found[0]["interval_95"] == [None, None]  # of one seed
     assert found[0]["mean_return"] == row["mean_return"] > 5
     with (tmp_path / "out" / "training.csv").open() as file:
         assert [line["env"] for line in csv.DictReader(file)] == ["CartPole-v1"]
@@ -45,6 +47,29 @@ def test_a_run_that_fails_is_told_after_the_others(tmp_path):
     plan = RunPlan(tmp_path / "run", "NoSuchEnvironment-v0", 0)
     with pytest.raises(RuntimeError, match="some runs failed"):
         execute([plan], 1, lambda _: None)
+
+
+def test_of_a_failure_its_whole_message_is_told():
+    warned = "warning: beware\niteration 1\n"
+    message = "trellis: OSError: the disk is gone\nThe last checkpoint is intact"
+    assert complaint(warned + message + "\n") == message
+    assert complaint("Traceback\nSegmentation fault\n") == "Traceback\nSegmentation fault"
+    assert complaint("") == "it died without a word"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "training --scale 0.5",
+        "cartpole --tasks hopper",
+        "theory --parallel 4",
+        "ablations --games x",
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(arguments, tmp_path, capsys):
+    _, option, _ = arguments.split()
+    assert main(["reproduce", *arguments.split(), "--out", str(tmp_path)]) == 2
+    assert f"{option} is an option of" in capsys.readouterr().err
 
 
 def test_a_sweep_that_is_terminated_stops_its_runs(tmp_path):

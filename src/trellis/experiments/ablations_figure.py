@@ -31,7 +31,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             panels[claim["group"]](axis, rows)
             axis.grid(alpha=0.25)
             axis.legend(frameon=False, fontsize=9)
-            verdict = "holds here" if claim["holds"] else "does not hold here"
+            words = {True: "holds here", False: "does not hold here", None: "open"}
+            verdict = words[claim["holds"]]
             words = f"{claim['section']}: “{claim['paper']}.”"
             axis.set_title(_wrapped(words), fontsize=9.5, loc="left")
             found = _wrapped(f"Found ({verdict}): {claim['found']}")

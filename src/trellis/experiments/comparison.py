@@ -12,7 +12,7 @@ from typing import Any
 
 from trellis.compare_runs import training_return
 from trellis.experiments import comparison_runs, gait
-from trellis.experiments.comparison_claims import TRPO
+from trellis.experiments.comparison_claims import OURS, TRPO
 from trellis.experiments.comparison_files import write_task
 from trellis.experiments.comparison_results import method_record, sweep_record
 from trellis.experiments.comparison_runs import (
@@ -145,10 +145,14 @@ def _results(
         value = chosen[task.name, method.name]
         plans = asked.compared(task, method, value)
         played = [gait.watch(plan.folder) for plan in plans]
-        methods[method.name] = method_record(task, method, asked.scale, plans, played, value)
+        methods[method.name] = {
+            **method_record(task, method, asked.scale, plans, played, value),
+            "command": asked.command(task),
+            "commit": commit(),
+        }
         if value is not None:
             sweeps[method.name] = sweep_record(task, method, asked.swept(task, method), value)
-        if videos and task.moves and method.name in TRPO:
+        if videos and task.moves and method.name in (*TRPO, *OURS):
             name = f"{task.name}-{method.name}.mp4"
             out.mkdir(parents=True, exist_ok=True)
             failure = gait.film(_typical(plans, played).folder, out / name)
@@ -157,8 +161,6 @@ def _results(
             else:
                 say(f"no video of {task.name}, {method.label}: {failure}")
     return {
-        "command": asked.command(task),
-        "commit": commit(),
         "env": task.env,
         "iterations": comparison_runs.ITERATIONS,
         "standing_reward": task.standing_reward,

@@ -1,7 +1,8 @@
 """The files of a comparison: a JSON and a figure a task, tables over all tasks, and a README.
 
-A task's JSON holds all that is known about it. Everything else is made from the JSON files that are
-in the folder, so tasks can be run one at a time, at different scales, and are still read together.
+A task's JSON holds all that is known about it: methods that are run later, or at another scale, are
+added. Everything else is made from the JSON files that are in the folder, so tasks, too, can be run
+one at a time, and all are read together.
 """
 
 import csv
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from trellis.experiments import comparison_figure
-from trellis.experiments.comparison_claims import SOLVED, claims
-from trellis.experiments.comparison_runs import TASKS
+from trellis.experiments.comparison_claims import NOT_MEASURED, SOLVED, claims
+from trellis.experiments.comparison_runs import METHODS, TASKS
 
 SCORES = {
     "task": "task",
@@ -36,11 +37,22 @@ RUNS = (
     *("threads", "training_return", "mean_return", "std_return", "median_length", "mean_velocity"),
 )
 """The columns of runs.csv; role is compared or swept."""
+BY_METHOD = ("methods", "sweeps", "videos")
+"""The parts of a task's JSON that have an entry for each method."""
 
 
 def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
-    """A task's results, and all that follows from them."""
+    """A task's results, beside those of other methods, and all that follows from them."""
     out.mkdir(parents=True, exist_ok=True)
+    before = read_tasks(out).get(name, {})
+    by_method = {part: {**before.get(part, {}), **task[part]} for part in BY_METHOD}
+    task = {
+        **task,
+        **{
+            part: {method: found[method] for method in METHODS if method in found}
+            for part, found in by_method.items()
+        },
+    }
     text = json.dumps(task, indent=1, ensure_ascii=False, allow_nan=False)
     # A curve is hundreds of numbers: on one line, not on one each.
     text = re.sub(r"\[[-+\d.eE,\s]+\]", lambda found: " ".join(found[0].split()), text)
@@ -108,7 +120,7 @@ def _readme(tasks: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> str
     lines = ["# The comparison of Section 8.1", ""]
     lines += ["Written by `trellis reproduce`; docs/comparison.md says what each file holds.", ""]
     for name, task in tasks.items():
-        lines += [f"## {name}", "", f"`{task['command']}`, commit {task['commit']}.", ""]
+        lines += [f"## {name}", "", *_commands(task)]
         lines += [f"![{name}]({name}.png)", "", *_table(task), ""]
         for method, sweep in task["sweeps"].items():
             tried = ", ".join(
@@ -128,6 +140,18 @@ def _readme(tasks: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> str
     lines += ["", "Solved means:", ""]
     lines += [f"- {name}: {words}" for name, words in SOLVED.items() if name in tasks]
     return "\n".join(lines) + "\n"
+
+
+def _commands(task: Mapping[str, Any]) -> list[str]:
+    """What made the results of which methods."""
+    made: dict[tuple[str, str], list[str]] = {}
+    for record in task["methods"].values():
+        made.setdefault((record["command"], record["commit"]), []).append(record["label"])
+    lines = []
+    for (command, commit), labels in made.items():
+        what = f" ({'; '.join(labels)})" if len(made) > 1 else ""
+        lines += [f"`{command}`, commit {commit}{what}.", ""]
+    return lines
 
 
 def _table(task: Mapping[str, Any]) -> list[str]:
@@ -158,6 +182,7 @@ def _cell(value: float | None, spec: str) -> str:
 
 
 def _verdict(claim: Mapping[str, Any]) -> str:
-    word = {True: "yes", False: "no", None: "-"}[claim["holds"]]
+    open_ = "-" if claim["found"] == NOT_MEASURED else "open"
+    word = {True: "yes", False: "no", None: open_}[claim["holds"]]
     missing = claim["missing"]
-    return f"{word}, as far as it was run; not run: {', '.join(missing)}" if missing else word
+    return f"{word}, as far as it was run; not run: {'; '.join(missing)}" if missing else word

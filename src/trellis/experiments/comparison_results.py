@@ -17,6 +17,7 @@ from trellis.compare_runs import training_return
 from trellis.experiments.comparison_runs import Method, Scale, Task, swept_values
 from trellis.experiments.gait import Episodes
 from trellis.experiments.sweep import RunPlan
+from trellis.runs.folder import read_config
 from trellis.runs.log import read_metrics
 
 POINTS = 200
@@ -45,7 +46,7 @@ def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
         "iterations": rows[-1]["iteration"],
         "steps": rows[-1]["steps"],
         "minutes": round(float(seconds(rows)[-1]) / 60, 2),
-        "threads": plan.config.threads,
+        "threads": read_config(plan.folder).threads,
         "training_return": trained if np.isfinite(trained) else None,
     }
     return record if episodes is None else {**record, **episodes.summary()}

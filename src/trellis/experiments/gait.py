@@ -14,6 +14,7 @@ import numpy as np
 
 from trellis import envs
 from trellis.agent import TRPO
+from trellis.experiments.sweep import complaint
 from trellis.streams import Purpose, stream
 
 EPISODES = 20
@@ -81,4 +82,4 @@ def film(folder: Path, path: Path) -> str | None:
     result = subprocess.run(
         [sys.executable, "-m", "trellis", *arguments], capture_output=True, text=True
     )
-    return None if result.returncode == 0 else result.stderr.strip().splitlines()[-1]
+    return None if result.returncode == 0 else complaint(result.stderr)

@@ -1,5 +1,6 @@
 """`trellis reproduce WHAT`: the figures and tables of the paper, one command each."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,16 @@ import tyro
 from trellis.messages import UsageError, asking, say
 
 LOCOMOTION = ("swimmer", "hopper", "walker")
+COMPARED = ("cartpole", "locomotion")
+OPTIONS_OF = {
+    "tasks": ("locomotion",),
+    "methods": COMPARED,
+    "scale": (*COMPARED, "ablations", "atari"),
+    "vine_scale": COMPARED,
+    "parallel": (*COMPARED, "training", "ablations", "atari"),
+    **dict.fromkeys(("games", "preset", "steps", "runs", "report_only"), ("atari",)),
+}
+"""What has an option that not all have."""
 
 
 def reproduce(
@@ -58,12 +69,17 @@ def reproduce(
         report_only: Of atari: trains nothing and reports on the runs that there are, finished or
             not.
     """
+    given = locals()
+    for name, parameter in inspect.signature(reproduce).parameters.items():
+        those = OPTIONS_OF.get(name, (what,))
+        if given[name] != parameter.default and what not in those:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is an option of {', '.join(those)}: {what} has none"
+            )
     if seeds is not None and seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
     if parallel < 1:
         raise UsageError(f"--parallel must be at least 1, got {parallel}")
-    if what != "atari" and (games or steps is not None or runs or report_only):
-        raise UsageError("--games, --steps, --runs and --report-only are options of atari alone")
     folder = out or Path("results") / what
     say(f"Reproducing {what} in {folder}")
     if what == "theory":
@@ -73,7 +89,7 @@ def reproduce(
     elif what == "training":
         from trellis.experiments import training
 
-        training.run(folder, seeds or 5, say)
+        training.run(folder, seeds or 5, say, parallel=parallel)
     elif what == "ablations":
         from trellis.experiments import ablations
 

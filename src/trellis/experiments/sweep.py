@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trellis.experiments.sweep_progress import SweepProgress
-from trellis.runs.checkpoint import CHECKPOINTS, CheckpointError, load_latest
+from trellis.runs.checkpoint import CHECKPOINTS, CheckpointError, load_latest, newest_iteration
 from trellis.runs.config import TrainConfig
 from trellis.runs.folder import CONFIG, RunFolderError, read_config, require_same_run
 from trellis.runs.log import METRICS, read_metrics
@@ -67,7 +67,9 @@ class RunPlan:
         if not rows:
             return 0.0
         config = read_config(self.folder)
-        if config.is_over(rows[-1]["iteration"], rows[-1]["steps"]):
+        # The log is a step ahead of the checkpoint, and it is the checkpoint that is looked at.
+        saved = newest_iteration(self.folder / CHECKPOINTS) == rows[-1]["iteration"]
+        if saved and config.is_over(rows[-1]["iteration"], rows[-1]["steps"]):
             return 1.0
         limit = config.max_iterations
         by_iteration = rows[-1]["iteration"] / limit if limit else 0.0
@@ -192,11 +194,18 @@ def _finish(
         result = _trellis(plan.command, running)
         if result.returncode == 0:
             return None
-        last = (result.stderr.strip().splitlines() or ["no word"])[-1]
-        if "another process" not in last and "holds a run already" not in last:
-            return last
+        said = complaint(result.stderr)
+        if "another process" not in said and "holds a run already" not in said:
+            return said
         over.wait(OTHERS_SECONDS)
     return None
+
+
+def complaint(stderr: str) -> str:
+    """From what a command of ours wrote, why it failed: its last message with all its lines."""
+    lines = stderr.strip().splitlines()
+    starts = [index for index, line in enumerate(lines) if line.startswith("trellis: ")]
+    return "\n".join(lines[starts[-1] if starts else -5 :]) or "it died without a word"
 
 
 def _trellis(

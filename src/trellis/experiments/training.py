@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from trellis.compare import mean_interval
 from trellis.experiments.sweep import RunPlan, evaluate, execute
 from trellis.runs.log import read_metrics
 from trellis.runs.provenance import commit
@@ -93,10 +93,8 @@ def _plans(task: Task, seeds: int, runs: Path) -> list[RunPlan]:
 
 def _summary(task: Task, plans: Sequence[RunPlan]) -> dict[str, Any]:
     evaluations = [evaluate(plan, EPISODES) for plan in plans]
-    returns = np.array([e["mean_return"] for e in evaluations])
-    half = 0.0
-    if len(returns) > 1:
-        half = stats.t.ppf(0.975, len(returns) - 1) * returns.std(ddof=1) / np.sqrt(len(returns))
+    returns = [e["mean_return"] for e in evaluations]
+    mean, *interval = mean_interval(returns)
     keys = ("seed", "steps", "mean_return", "std_return", "mean_length")
     commits = [plan.commit for plan in plans]
     return {
@@ -104,8 +102,8 @@ def _summary(task: Task, plans: Sequence[RunPlan]) -> dict[str, Any]:
         "steps": task.steps,
         "goal": task.goal,
         "first_return": float(np.mean([_first_return(plan) for plan in plans])),
-        "mean_return": float(returns.mean()),
-        "interval_95": [float(returns.mean() - half), float(returns.mean() + half)],
+        "mean_return": mean,
+        "interval_95": [None if np.isnan(end) else end for end in interval],
         "runs": [
             {**{key: e[key] for key in keys}, "commit": made_by}
             for e, made_by in zip(evaluations, commits, strict=True)

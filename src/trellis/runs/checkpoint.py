@@ -266,6 +266,12 @@ def _why_not_written(error: OSError, iteration: int, parent: Path) -> str:
     )
 
 
+def newest_iteration(parent: Path) -> int | None:
+    """Of the newest checkpoint by its name, whole or not; None without any."""
+    numbers = [int(path.name) for path in _all(parent) if _NUMBER.fullmatch(path.name)]
+    return max(numbers, default=None)
+
+
 def _all(parent: Path) -> list[Path]:
     """Checkpoints from the oldest to the newest, with one that a kill left moved aside before its
     successor of the same number."""

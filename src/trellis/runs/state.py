@@ -74,13 +74,13 @@ def freeze(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """A state as named arrays and plain values, without the environments."""
     arrays = {"theta": state.theta, "discounted_return": state.discounted_return}
     arrays |= {f"critic/{name}": value for name, value in state.critic.items()}
-    arrays |= _moments_to_arrays("observation_moments", state.observation_moments)
-    arrays |= _moments_to_arrays("return_moments", state.return_moments)
+    arrays |= moments_to_arrays("observation_moments", state.observation_moments)
+    arrays |= moments_to_arrays("return_moments", state.return_moments)
     if state.path is not None:
         arrays |= {f"path/{name}": value for name, value in state.path._asdict().items()}
     if state.best_theta is not None and state.best_moments is not None:
         arrays["best_theta"] = state.best_theta
-        arrays |= _moments_to_arrays("best_moments", state.best_moments)
+        arrays |= moments_to_arrays("best_moments", state.best_moments)
     values = {
         "iteration": state.iteration,
         "steps": state.steps,
@@ -132,7 +132,8 @@ def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-def _moments_to_arrays(name: str, moments: Moments) -> dict[str, np.ndarray]:
+def moments_to_arrays(name: str, moments: Moments) -> dict[str, np.ndarray]:
+    """Statistics as named arrays."""
     return {f"{name}/{field}": getattr(moments, field) for field in ("count", "mean", "squares")}
 
 

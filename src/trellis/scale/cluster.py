@@ -117,10 +117,15 @@ def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
         ClusterError: there are not enough CPUs.
     """
     ray = load_ray()
-    total = int(ray.cluster_resources().get("CPU", 0))
-    room = total // cpus
+    # Machine by machine: a worker is on one of them.
+    machines = [
+        int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node.get("Alive", False)
+    ]
+    room = sum(machine // cpus for machine in machines)
     if workers is None:
         workers = max(min(shards, room), 1)
+    if workers < 1:
+        raise ClusterError(f"--workers must be at least 1, got {workers}")
     if workers > shards:
         raise ClusterError(
             f"{workers} workers are more than the {shards} shards of this run, which can only be"
@@ -128,7 +133,8 @@ def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
         )
     if workers > room:
         raise ClusterError(
-            f"{workers} workers need {workers * cpus} CPUs, the cluster has {total}: use --workers"
-            f" {max(room, 1)} or fewer (the result is the same), or add machines"
+            f"{workers} workers need {cpus} CPUs each, the cluster's machines have"
+            f" {', '.join(map(str, machines)) or 'none'}: use --workers {max(room, 1)} or fewer"
+            " (the result is the same), or add machines"
         )
     return workers

@@ -192,6 +192,7 @@ class RayTeam:
             errors.NodeDiedError,
             errors.WorkerCrashedError,
             errors.ObjectLostError,
+            errors.OutOfMemoryError,  # killed by Ray, before its machine runs out of it
         )
         last: Exception | None = None
         for losses in range(MOST_LOSSES + 1):

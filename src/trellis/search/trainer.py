@@ -46,6 +46,8 @@ class SearchState(TrainState):
     best_member: np.ndarray | None = None
     """θ of the member with the highest fitness so far."""
     best_member_return: float = -np.inf
+    best_member_moments: Moments | None = None
+    """Observation statistics that it was played with."""
 
 
 class SearchTrainer:
@@ -154,7 +156,10 @@ class SearchTrainer:
         best = int(np.argmax(fitness))
         if fitness[best] > state.best_member_return:
             state = dataclasses.replace(
-                state, best_member=thetas[best], best_member_return=float(fitness[best])
+                state,
+                best_member=thetas[best],
+                best_member_return=float(fitness[best]),
+                best_member_moments=state.observation_moments,
             )
         state = dataclasses.replace(
             state,
@@ -221,8 +226,9 @@ class SearchTrainer:
         """The state as named arrays and plain values."""
         arrays, values = run_state.freeze(state)
         arrays |= {f"search/{name}": value for name, value in state.search.items()}
-        if state.best_member is not None:
+        if state.best_member is not None and state.best_member_moments is not None:
             arrays["best_member"] = state.best_member
+            arrays |= run_state.moments_to_arrays("best_member_moments", state.best_member_moments)
         values |= {
             "best_member_return": state.best_member_return,
             "spaces": run_state.spaces_of(self.env),
@@ -234,11 +240,17 @@ class SearchTrainer:
         run_state.require_same_spaces(values["spaces"], self.env, self.config.env)
         common = run_state.thaw(arrays, values)
         search = {k.removeprefix("search/"): v for k, v in arrays.items() if k.startswith("search")}
+        # A member without the statistics that it was played with, as the first checkpoints had it,
+        # cannot be played again.
+        has_best = "best_member_moments/count" in arrays
         return SearchState(
             **{f.name: getattr(common, f.name) for f in dataclasses.fields(common)},
             search=search,
-            best_member=arrays.get("best_member"),
-            best_member_return=float(values["best_member_return"]),
+            best_member=arrays["best_member"] if has_best else None,
+            best_member_return=float(values["best_member_return"]) if has_best else -np.inf,
+            best_member_moments=run_state.moments_from_arrays("best_member_moments", arrays)
+            if has_best
+            else None,
         )
 
     def close(self) -> None:
