@@ -1,14 +1,21 @@
 """The Python door: learn, predict, save, load."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from tests import probes
 from trellis import TRPO, EstimationConfig, SamplingConfig
+from trellis.agent import _is_single
+from trellis.optimization.methods import StepConfig
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
+from trellis.runs import presets, run
+from trellis.runs.folder import RunFolderError
 
 SMALL = {
     "policy": None,
@@ -33,7 +40,7 @@ def test_a_callback_sees_every_iteration_and_can_stop():
 
     def callback(state, metrics):
         seen.append((state.iteration, metrics["steps"]))
-        return state.iteration < 2
+        return np.bool_(state.iteration < 2)
 
     agent = make_agent()
     agent.learn(10_000, callback)
@@ -82,8 +89,59 @@ def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):
 
 def test_a_policy_of_another_size_is_refused(tmp_path):
     make_agent().save(tmp_path)
-    with pytest.raises(ValueError, match="58 parameters, the policy here has 4610"):
+    with pytest.raises(ValueError, match=r"58 parameters \(.*\), the policy here has 4610"):
         TRPO.load(tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReLU(MLP):
+    """As many weights as an MLP, for another function."""
+
+
+@pytest.mark.parametrize("method", ["trpo", "cem"])
+def test_a_policy_of_the_same_size_but_of_another_kind_is_refused(method, tmp_path):
+    step = StepConfig(method=method)
+    relu = Policy(ReLU(4, (64, 64), 2), Categoricals((2,)))
+    make_agent(policy=relu, step=step).save(tmp_path)
+    assert TRPO.load(tmp_path, policy=relu).policy == relu
+    with pytest.raises(ValueError, match=r"4610 parameters \(ReLU .*, the policy here .* \(MLP "):
+        TRPO.load(tmp_path)
+    with pytest.raises(ValueError, match="holds a policy of 4610 parameters"):
+        run.resume(tmp_path)
+
+
+def test_an_agent_can_be_loaded_for_another_environment_of_the_same_spaces(tmp_path):
+    make_agent().save(tmp_path)
+    again = TRPO.load(tmp_path, env="CartPole-v0", policy=TINY)
+    assert again.config.env == "CartPole-v0"
+    with pytest.raises(ValueError, match="of another environment"):
+        TRPO.load(tmp_path, env="Acrobot-v1", policy=TINY)
+
+
+def test_options_of_the_environment(tmp_path):
+    policy = Policy(MLP(1, (8,), 2), Categoricals((2,)))
+    options = {"max_episode_steps": 5}
+    agent = make_agent(probes.ActionMatters, policy=policy, env_options=options)
+    assert agent._trainer.env.max_episode_steps == 5
+    agent.save(tmp_path)
+    again = TRPO.load(tmp_path, env=probes.ActionMatters, policy=policy)
+    assert again._trainer.env.max_episode_steps == 5
+    # Those of the preset stay.
+    preset = dataclasses.replace(presets.resolve("CartPole-v1", None), env_options={"a": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(presets, "resolve", lambda *_: preset)
+        patch.setattr("trellis.agent.make_trainer", lambda config, *_: pytest.fail(str(config)))
+        with pytest.raises(pytest.fail.Exception, match="'a': 1, 'b': 2"):
+            TRPO("CartPole-v1", env_options={"b": 2})
+    with pytest.raises(RunFolderError, match="not plain values belong into a callable"):
+        TRPO("CartPole-v1", env_options={"max_episode_steps": np.int64(5)})
+
+
+def test_one_observation_is_told_from_many_whatever_the_order_of_its_parts():
+    space = spaces.Dict(goal=spaces.Discrete(4), pos=spaces.Box(-1, 1, (2,)))
+    assert _is_single({"pos": np.zeros(2), "goal": 1}, space)
+    assert not _is_single({"pos": np.zeros((3, 2)), "goal": np.array([1, 2, 3])}, space)
+    assert _is_single((np.zeros(2), 1), spaces.Tuple([space["pos"], space["goal"]]))
 
 
 def test_bad_input_is_told_apart():

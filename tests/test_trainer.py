@@ -9,7 +9,16 @@ from tests import probes
 from trellis import envs
 from trellis.envs.encoding import UnsupportedSpaceError
 from trellis.optimization.methods import StepConfig
-from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
+from trellis.policies.distributions import Categoricals
+from trellis.policies.networks import MLP
+from trellis.policies.policy import Policy
+from trellis.runs.config import (
+    EstimationConfig,
+    PolicyConfig,
+    SamplingConfig,
+    TrainConfig,
+    VineConfig,
+)
 from trellis.trainer import Trainer
 
 SMALL = TrainConfig(
@@ -47,6 +56,8 @@ def test_evaluations_draw_actions_where_that_is_asked_for():
     np.testing.assert_array_equal(*drawn)
     assert 15 < drawn[0].mean() < 40
     assert chosen.mean() > 60
+    continuous = Trainer(dataclasses.replace(SMALL, env="Pendulum-v1", eval_drawn=True))
+    assert continuous.evaluate(continuous.start(), 3).episodes == 3
 
 
 def bytes_of(trainer, state):
@@ -186,6 +197,64 @@ def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(cap
     thawed = trainer.thaw(*trainer.freeze(state))
     assert thawed.path is None
     assert "episodes start anew" in caplog.text
+
+
+class Waking(probes.ActionMatters):
+    """Has a state from its first reset on, which it can hand out and take back."""
+
+    def reset(self, *, seed=None, options=None):
+        self.awake = np.ones(1)
+        return super().reset(seed=seed, options=options)
+
+    def get_state(self):
+        return {"awake": self.awake}
+
+    def set_state(self, state):
+        self.awake = state["awake"]
+
+
+def test_environments_are_not_asked_for_their_states_before_they_have_one():
+    config = dataclasses.replace(SMALL, env="waking")
+    trainer = Trainer(config, lambda n: envs.make(Waking, n))
+    arrays, values = trainer.freeze(trainer.start())
+    assert not any(name.startswith("env/") for name in arrays)
+    state, _ = run(trainer, trainer.thaw(arrays, values), 1)
+    assert any(name.startswith("env/") for name in trainer.freeze(state)[0])
+
+
+class Screen(probes.ActionMatters):
+    observation_space = probes.spaces.Box(0, 255, (3, 12, 12), np.uint8)
+
+    def _seen(self):
+        return np.full((3, 12, 12), [[[1]], [[2]], [[3]]], np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return self._seen(), {}
+
+    def step(self, action):
+        return self._seen(), *super().step(action)[1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Brightness(MLP):
+    """A network of one's own, that takes what it is given for arrays."""
+
+    def apply(self, weights, observation):
+        colours = observation.reshape(*observation.shape[:-3], 3, -1).astype(np.float32) / 16
+        return super().apply(weights, colours.mean(-1))
+
+
+@pytest.mark.parametrize("sampler", ["single-path", "vine"])
+def test_a_network_of_ones_own_sees_pictures_as_arrays(sampler):
+    vine = VineConfig(trunks=2, trunk_length=8, states=4, actions=2, rollout_length=3)
+    sampling = dataclasses.replace(SMALL.sampling, sampler=sampler, vine=vine)
+    config = dataclasses.replace(SMALL, env="screen", sampling=sampling)
+    policy = Policy(Brightness(3, (4,), 2), Categoricals((2,)))
+    trainer = Trainer(config, lambda n: envs.make(Screen, n), policy)
+    _, (metrics,) = run(trainer, trainer.start(), 1)
+    assert metrics["status"] in ("accepted", "zero_gradient")
+    assert np.isfinite(metrics["entropy"])
 
 
 def test_spaces_that_no_policy_can_read_are_refused():

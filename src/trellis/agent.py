@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from trellis import envs
-from trellis.envs.batch import leaves
 from trellis.learners import make_trainer
 from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import TrainConfig
-from trellis.runs.folder import read_config, write_config
+from trellis.runs.folder import as_json, read_config, write_config
 from trellis.runs.state import Evaluation, TrainState
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
@@ -30,7 +30,8 @@ class TRPO:
     """Trust Region Policy Optimization on any Gymnasium environment.
 
     Args:
-        env: an id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env`.
+        env: an id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env` from the
+            settings' `env_options`, if there are any.
         seed: of everything random.
         preset: named settings (`trellis presets` lists them); the environment's own by default.
         policy: a `Policy` of your own, for the features and actions of this environment.
@@ -47,7 +48,6 @@ class TRPO:
         policy: Policy | None = None,
         **settings: Any,
     ):
-        name, make_env = _name_and_maker(env)
         known = {part.name for part in dataclasses.fields(TrainConfig)}
         unknown = settings.keys() - known
         if unknown:
@@ -55,8 +55,11 @@ class TRPO:
                 f"TRPO has no setting {', '.join(sorted(unknown))}; there are"
                 f" {', '.join(sorted(known))}"
             )
-        config = dataclasses.replace(presets.resolve(name, preset), seed=seed, **settings)
-        self._trainer = make_trainer(config, make_env, policy)
+        preset_config = presets.resolve(_name(env), preset)
+        options = {**preset_config.env_options, **settings.pop("env_options", {})}
+        config = dataclasses.replace(preset_config, seed=seed, env_options=options, **settings)
+        as_json(config)  # what could not be saved is refused before it is trained
+        self._trainer = make_trainer(config, _maker(env, config), policy)
         self._state: TrainState = self._trainer.start()
         self._rng = np.random.default_rng(seed)
 
@@ -95,14 +98,14 @@ class TRPO:
         while self._state.steps < target:
             self._state, metrics = self._trainer.iterate(self._state)
             answers = [call(self._state, metrics) for call in callbacks]
-            if any(answer is False for answer in answers):
+            if any(answer is not None and not answer for answer in answers):
                 break
         return self
 
     def predict(self, observation: Any, deterministic: bool = False) -> Any:
         """The action for one observation, or a row for each of a batch, as the environment takes
         them: drawn from π_θ, or its mode."""
-        single = _is_single(observation, self._trainer.env)
+        single = _is_single(observation, self._trainer.env.observation_space)
         batch = _add_axis(observation) if single else observation
         normalize = self._trainer.normalizer(self._state.observation_moments)
         features = normalize(self._trainer.encode(batch))
@@ -135,25 +138,21 @@ class TRPO:
     ) -> "TRPO":
         """From a folder that `save`, or a training run, has written. Runs no code from it.
 
-        An environment that was a callable, or a policy of your own, has to be given again.
+        An environment that was a callable, or a policy of your own, has to be given again; another
+        environment may be given, if it has the same spaces.
         """
         folder = Path(path)
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(f"{folder} is not a saved agent: it has no config.json")
         config = read_config(folder)
         agent = cls.__new__(cls)
-        make_env = _name_and_maker(env)[1] if env is not None else None
-        if make_env is None and config.env.startswith(CALLABLE_PREFIX):
+        if isinstance(env, str):
+            config = dataclasses.replace(config, env=env)
+        if env is None and config.env.startswith(CALLABLE_PREFIX):
             raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
-        agent._trainer = make_trainer(config, make_env, policy)
+        agent._trainer = make_trainer(config, _maker(env, config), policy)
         saved = checkpoint.load_latest(folder / "checkpoints")
         agent._state = agent._trainer.thaw(dict(saved.arrays), dict(saved.values))
-        if agent._state.theta.shape != (agent.policy.num_params,):
-            raise ValueError(
-                f"{folder} holds {agent._state.theta.size} parameters, the policy here has"
-                f" {agent.policy.num_params}: pass the one it was trained with as load(path,"
-                " policy=…)"
-            )
         agent._rng = np.random.default_rng(config.seed)
         return agent
 
@@ -165,17 +164,27 @@ class TRPO:
 CALLABLE_PREFIX = "callable:"
 
 
-def _name_and_maker(env: str | Callable[[], Any]) -> tuple[str, MakeEnv | None]:
+def _name(env: str | Callable[..., Any]) -> str:
     if isinstance(env, str):
-        return env, None
-    name = CALLABLE_PREFIX + getattr(env, "__name__", type(env).__name__)
-    return name, lambda num_envs: envs.make(env, num_envs)
+        return env
+    return CALLABLE_PREFIX + getattr(env, "__name__", type(env).__name__)
 
 
-def _is_single(observation: Any, env: envs.BatchEnv) -> bool:
-    """Whether this is one observation rather than a batch of them."""
-    expected = leaves(env.observation_space.sample())
-    return np.ndim(leaves(observation)[0]) == np.ndim(expected[0])
+def _maker(env: str | Callable[..., Any] | None, config: TrainConfig) -> MakeEnv | None:
+    """None: by the id in the configuration."""
+    if env is None or isinstance(env, str):
+        return None
+    return lambda num_envs: envs.make(env, num_envs, **config.env_options)
+
+
+def _is_single(observation: Any, space: spaces.Space[Any]) -> bool:
+    """Whether this is one observation rather than a batch of them: by its first part."""
+    if isinstance(space, spaces.Dict):
+        name = next(iter(space.spaces))
+        return _is_single(observation[name], space[name])
+    if isinstance(space, spaces.Tuple):
+        return _is_single(observation[0], space[0])
+    return np.ndim(observation) == len(space.shape or ())
 
 
 def _add_axis(observation: Any) -> Any:

@@ -326,12 +326,6 @@ def _open(run: Path, best: bool, last: bool) -> tuple["Learner", "TrainState"]:
     trainer = make_trainer(dataclasses.replace(config, sampling=SamplingConfig(1, 1)))
     arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
     state = trainer.thaw(arrays, saved.values)
-    if state.theta.shape != (trainer.policy.num_params,):
-        raise ValueError(
-            f"{run} holds a policy of {state.theta.size} parameters, its config.json describes one"
-            f" of {trainer.policy.num_params}: load a policy of your own from Python, with"
-            " TRPO.load(path, policy=…)"
-        )
     if best and state.best_theta is None:
         say(f"{run} has no evaluation yet: taking its last policy")
     return trainer, state

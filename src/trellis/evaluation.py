@@ -81,7 +81,7 @@ class Evaluator:
             params, _ = self._policy.distribution_params(theta, features)
             if not self._drawn:
                 return distribution.mode(params)
-            return distribution.sample(params, distribution.noise(rng, (len(params),)))
+            return distribution.sample(params, distribution.noise(rng, (len(features),)))
 
         return act
 

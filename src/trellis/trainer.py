@@ -197,18 +197,18 @@ class Trainer:
         if self._adrift:
             state = self._anew(state)
         arrays, values = run_state.freeze(state)
-        rows = self._team.rows()
-        if rows is not None and state.path is not None:
+        rows = None if state.path is None else self._team.rows()
+        if rows is not None:
             arrays |= {
                 f"env/{name}": np.concatenate([np.asarray(part[name]) for part in rows])
                 for name in rows[0]
             }
-        values["spaces"] = run_state.spaces_of(self.env)
+        values |= run_state.made_for(self.env, self.policy)
         return arrays, values
 
     def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
         """The state back again, environments included; without their snapshot, at new episodes."""
-        run_state.require_same_spaces(values["spaces"], self.env, self.config.env)
+        run_state.require_same_make(values, arrays["theta"], self.env, self.policy, self.config.env)
         state = run_state.thaw(arrays, values)
         rows = {k.removeprefix("env/"): v for k, v in arrays.items() if k.startswith("env/")}
         if rows:

@@ -168,7 +168,7 @@ def test_plain_lines_every_few_seconds_and_the_last():
 
 def test_the_time_left_is_that_until_the_limit_which_comes_first():
     now, stream = [0.0], io.StringIO()
-    with LineProgress(10_000, 0, 20, stream=stream, every=0, clock=lambda: now[0]) as progress:
+    with LineProgress(10_000, (0, 0), 20, stream=stream, every=0, clock=lambda: now[0]) as progress:
         for iteration in range(1, 6):
             now[0] += 1
             progress.update(row(iteration))

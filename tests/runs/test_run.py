@@ -230,6 +230,12 @@ def test_a_finished_run_is_extended(tmp_path):
     assert read_config(tmp_path / "extended") == longer
     with pytest.raises(RunFolderError, match="150 steps, which 120 would not extend"):
         go_on(tmp_path / "extended", steps=120)
+    # One that its iterations have ended has fewer steps than it was allowed.
+    limited = dataclasses.replace(longer, total_steps=1000, max_iterations=10)
+    assert run(tmp_path / "limited", limited).steps == 100
+    with pytest.raises(RunFolderError, match="100 steps, which 90 would not extend"):
+        go_on(tmp_path / "limited", steps=90)
+    assert go_on(tmp_path / "limited", steps=150).steps == 150
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -47,6 +47,15 @@ class Pictures:
         return self.stack, np.ones(3), over, np.zeros(3, bool)
 
 
+class Colours(Pictures):
+    """Pictures of which nothing stays."""
+
+    def step(self, actions):
+        step = super().step(actions)
+        self.stack[:, :-1] = self.rng.integers(256, size=(3, 2, *SHAPE[1:]), dtype=np.uint8)
+        return step
+
+
 class ByTurns(Pictures):
     """The same, whose rows step in two lanes; only all at once can it be seen that they do."""
 
@@ -72,7 +81,7 @@ def unchanged(x):
 
 
 @pytest.mark.parametrize("normalize", [unchanged, PictureStandardizer(MOMENTS)], ids=["raw", "std"])
-@pytest.mark.parametrize("kind", [Pictures, ByTurns])
+@pytest.mark.parametrize("kind", [Pictures, ByTurns, Colours])
 def test_samples_are_what_the_environments_showed(kind, normalize):
     env = kind()
     sampler = SinglePath(env, POLICY, np.asarray, steps=9)
@@ -91,9 +100,11 @@ def test_samples_are_what_the_environments_showed(kind, normalize):
             assert np.asarray(seen).dtype == normalize(shown).dtype
             assert np.array_equal(np.asarray(seen), normalize(shown))
         assert np.array_equal(path.observation, env.stack)
-        assert np.array_equal(samples.raw_observation, np.stack(env.shown)[:, :, -1])
+        frame = np.arange(9) % 3
+        assert np.array_equal(samples.raw_observation, np.stack(env.shown)[np.arange(9), :, frame])
         # Once each, but for the first stacks of episodes.
-        assert samples.observation.store.count == 27 + 3 * (3 + len(env.ended))
+        new = 27 * (3 if kind is Colours else 1)
+        assert samples.observation.store.count == new + 3 * (3 + len(env.ended))
 
 
 def test_statistics_take_a_thousand_frames_at_most(monkeypatch):
@@ -101,7 +112,8 @@ def test_statistics_take_a_thousand_frames_at_most(monkeypatch):
     env = Pictures()
     sampler = SinglePath(env, POLICY, np.asarray, steps=9)
     samples, _ = sampler.collect(POLICY.init(np.random.default_rng(0)), unchanged, None, 0)
-    assert np.array_equal(samples.raw_observation, np.stack(env.shown)[::3, :, -1])
+    shown = np.stack(env.shown)[::3]
+    assert np.array_equal(samples.raw_observation, shown[np.arange(3), :, np.arange(3)])
 
 
 def test_a_store_grows():

@@ -108,6 +108,12 @@ class BatchEnv(abc.ABC):
         self.num_envs = num_envs
         self.observation_space = observation_space
         self.action_space = action_space
+        if max_episode_steps == -1:  # Gymnasium's word for it
+            max_episode_steps = None
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise ValueError(
+                f"max_episode_steps must be at least 1, or -1 for no limit, got {max_episode_steps}"
+            )
         self.max_episode_steps = max_episode_steps
         self.elapsed = np.zeros(num_envs, np.int64)
         self.seeds = np.full(num_envs, -1, np.int64)
@@ -166,7 +172,9 @@ class BatchEnv(abc.ABC):
             low, high, middle, half = self._action_range
             if middle is None:
                 return np.minimum(np.maximum(actions, low), high)
-            return middle + half * np.minimum(np.maximum(actions, -1.0), 1.0)
+            # Clipped again: the sum may round to a place outside.
+            stretched = middle + half * np.minimum(np.maximum(actions, -1.0), 1.0)
+            return np.minimum(np.maximum(stretched, low), high)
         if isinstance(space, spaces.Discrete):
             return np.reshape(actions, (len(actions),)) + space.start
         if isinstance(space, spaces.MultiDiscrete):
@@ -180,7 +188,7 @@ class BatchEnv(abc.ABC):
         if np.all(low == -1) and np.all(high == 1):
             return -1.0, 1.0, None, None
         if np.all(np.isfinite(low)) and np.all(np.isfinite(high)):
-            return low, high, (low + high) / 2.0, (high - low) / 2.0
+            return low, high, low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
         return low, high, None, None
 
     def snapshot(self, ids: NDArray[np.integer]) -> Rows:

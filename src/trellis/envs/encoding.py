@@ -40,10 +40,14 @@ class UnsupportedSpaceError(ValueError):
 def observation_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
     """How many features an observation makes, and the function from a batch of observations to
     float32 rows: boxes flattened, categories one-hot, Dict and Tuple side by side in order.
-    Pictures stay as they are, bytes."""
+    Pictures stay as they are, bytes, where there is nothing beside them."""
     pictures = picture_shape(space)
     if pictures is not None:
         return PictureFeatures(pictures), np.asarray
+    return _row_encoder(space)
+
+
+def _row_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
 
@@ -67,7 +71,7 @@ def observation_encoder(space: spaces.Space[Any]) -> tuple[int, Encoder]:
         return size, lambda values: np.asarray(values, np.float32).reshape(len(values), size)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        parts = [(name, *observation_encoder(part)) for name, part in named]
+        parts = [(name, *_row_encoder(part)) for name, part in named]
 
         def concatenate(observation: Observation) -> NDArray[np.float32]:
             encoded = [encode(observation[name]) for name, _, encode in parts]

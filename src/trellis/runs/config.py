@@ -287,12 +287,6 @@ class TrainConfig:
                 " sampler single-path, or a method other than cem and cma"
             )
 
-    @property
-    def iterations(self) -> int:
-        """How many iterations `total_steps` makes, at least, or those that it is limited to."""
-        needed = -(-self.total_steps // self.sampling.most_steps)
-        return needed if self.max_iterations is None else min(needed, self.max_iterations)
-
     def is_over(self, iteration: int, steps: int) -> bool:
         """Whether a run that has come so far is finished."""
         limited = self.max_iterations is not None and iteration >= self.max_iterations

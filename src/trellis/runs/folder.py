@@ -78,7 +78,7 @@ def require_empty(folder: Path) -> None:
 
 def require_same_run(folder: Path, config: TrainConfig) -> None:
     """Raises unless this configuration can go on with the run in `folder`."""
-    old, new = _flat(_as_json(read_config(folder))), _flat(_as_json(config))
+    old, new = _flat(as_json(read_config(folder))), _flat(as_json(config))
     names = sorted((old.keys() | new.keys()) - MAY_CHANGE)
     refused = [name for name in names if old.get(name) != new.get(name)]
     if refused:
@@ -86,11 +86,15 @@ def require_same_run(folder: Path, config: TrainConfig) -> None:
         raise RunFolderError(f"{folder} is a run with other settings: {words}")
 
 
-def _as_json(config: TrainConfig) -> dict[str, Any]:
+def as_json(config: TrainConfig) -> dict[str, Any]:
+    """The settings as they are written; raises where that cannot be."""
     try:
         return json.loads(json.dumps(to_json(config), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise RunFolderError(f"the settings cannot be written as JSON: {error}") from error
+        raise RunFolderError(
+            f"the settings cannot be written as JSON: {error}. Options of an environment that are"
+            " not plain values belong into a callable that makes it"
+        ) from error
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -105,7 +109,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def write_config(folder: Path, config: TrainConfig) -> None:
     """Writes or replaces the configuration, whole or not at all; makes the folder if need be."""
-    text = json.dumps(_as_json(config), indent=2) + "\n"
+    text = json.dumps(as_json(config), indent=2) + "\n"
     temporary = folder / f"{CONFIG}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)

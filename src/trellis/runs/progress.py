@@ -36,14 +36,14 @@ class LineProgress(Progress):
     def __init__(
         self,
         total_steps: int,
-        done_steps: int = 0,
+        begun: tuple[int, int] = (0, 0),
         max_iterations: int | None = None,
         *,
         stream: TextIO | None = None,
         every: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._pace = _Pace(total_steps, done_steps, max_iterations, clock)
+        self._pace = _Pace(total_steps, begun, max_iterations, clock)
         self._stream = stream or sys.stderr
         self._every, self._clock = every, clock
         self._printed = clock()
@@ -69,13 +69,15 @@ class LineProgress(Progress):
 class BarProgress(Progress):
     """A bar with the same columns, redrawn in place."""
 
-    def __init__(self, total_steps: int, done_steps: int = 0, max_iterations: int | None = None):
+    def __init__(
+        self, total_steps: int, begun: tuple[int, int] = (0, 0), max_iterations: int | None = None
+    ):
         # Here, so that importing trellis does not pay for drawing.
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        self._pace = _Pace(total_steps, done_steps, max_iterations, time.monotonic)
+        self._pace = _Pace(total_steps, begun, max_iterations, time.monotonic)
         self._bar = RichProgress(
             TextColumn("iteration {task.fields[iteration]}"),
             BarColumn(bar_width=None),
@@ -88,9 +90,10 @@ class BarProgress(Progress):
             console=Console(stderr=True),
             expand=True,
         )
-        begun = {"steps": done_steps}
-        columns: dict[str, Any] = {**self._pace.columns(begun)}
-        self._task = self._bar.add_task("", total=1, completed=self._pace.part(begun), **columns)
+        row: dict[str, Any] = {"iteration": begun[0], "steps": begun[1]}
+        columns: dict[str, Any] = {**self._pace.columns(row)}
+        self._task = self._bar.add_task("", total=1, **columns)
+        self._bar.update(self._task, completed=self._pace.part(row))
         self._bar.start()
 
     def update(self, metrics: Mapping[str, Any]) -> None:
@@ -103,17 +106,18 @@ class BarProgress(Progress):
 
 def make_progress(
     total_steps: int,
-    done_steps: int = 0,
+    begun: tuple[int, int] = (0, 0),
     max_iterations: int | None = None,
     *,
     quiet: bool = False,
 ) -> Progress:
-    """What suits standard error: a bar on a terminal, lines elsewhere, nothing when quiet."""
+    """What suits standard error: a bar on a terminal, lines elsewhere, nothing when quiet. What is
+    behind the run already, `begun`, is (iterations, steps)."""
     if quiet:
         return Progress()
     if sys.stderr.isatty():
-        return BarProgress(total_steps, done_steps, max_iterations)
-    return LineProgress(total_steps, done_steps, max_iterations)
+        return BarProgress(total_steps, begun, max_iterations)
+    return LineProgress(total_steps, begun, max_iterations)
 
 
 class _Pace:
@@ -124,11 +128,11 @@ class _Pace:
     def __init__(
         self,
         total_steps: int,
-        done_steps: int,
+        begun: tuple[int, int],
         max_iterations: int | None,
         clock: Callable[[], float],
     ):
-        self._total, self._done = total_steps, done_steps
+        self._total, self._begun_steps = total_steps, begun[1]
         self._most_iterations = max_iterations
         self._clock = clock
         self._first: tuple[float, float] | None = None
@@ -143,7 +147,7 @@ class _Pace:
     def columns(self, metrics: Mapping[str, Any]) -> dict[str, str]:
         """The words of each column; "-" for what is not known."""
         steps = int(metrics.get("steps") or 0)
-        seconds = self._seconds_left(self.part(metrics)) if steps > self._done else None
+        seconds = self._seconds_left(self.part(metrics)) if steps > self._begun_steps else None
         if metrics.get("eval_return_mean") is not None:
             self._evaluation = _number(metrics["eval_return_mean"])
         return {

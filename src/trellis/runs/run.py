@@ -95,9 +95,13 @@ def resume(
     folder = Path(folder)
     config = read_config(folder)
     if steps is not None:
-        if steps < config.total_steps:
+        # A run that is limited by its iterations has fewer steps than it was allowed.
+        planned = config.total_steps
+        if config.max_iterations is not None:
+            planned = int(checkpoints.load_latest(folder / checkpoints.CHECKPOINTS).values["steps"])
+        if steps < planned:
             raise RunFolderError(
-                f"{folder} is a run of {config.total_steps:,} steps, which {steps:,} would not"
+                f"{folder} is a run of {planned:,} steps, which {steps:,} would not"
                 " extend; give more, or leave them out to finish the run as it was planned"
             )
         config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
@@ -130,7 +134,10 @@ def _loop(
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
         make_progress(
-            config.total_steps, state.steps, config.max_iterations, quiet=quiet
+            config.total_steps,
+            (state.iteration, state.steps),
+            config.max_iterations,
+            quiet=quiet,
         ) as progress,
         _StopSignals(quiet) as stop,
     ):

@@ -12,6 +12,7 @@ import numpy as np
 
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import Moments
+from trellis.policies.policy import Policy
 from trellis.sampling.single_path import PathState
 
 
@@ -109,23 +110,38 @@ def thaw(arrays: dict[str, np.ndarray], values: dict[str, Any]) -> TrainState:
     )
 
 
-def spaces_of(env: Any) -> dict[str, str]:
-    """What a checkpoint remembers of its environment."""
+def made_for(env: Any, policy: Policy) -> dict[str, Any]:
+    """What a checkpoint remembers of its environment and of what its θ are the parameters of."""
+    network, distribution = policy.network, policy.distribution
+    shapes = " ".join("×".join(map(str, shape)) for shape in network.shapes)
     return {
-        "observation space": str(env.observation_space),
-        "action space": str(env.action_space),
+        "spaces": {
+            "observation space": str(env.observation_space),
+            "action space": str(env.action_space),
+        },
+        "policy": f"{type(network).__qualname__} {shapes}, {type(distribution).__qualname__}",
     }
 
 
-def require_same_spaces(saved: dict[str, str], env: Any, env_id: str) -> None:
-    """Refuses a checkpoint of another environment, with the difference."""
-    ours = spaces_of(env)
-    for name, theirs in saved.items():
-        if theirs != ours[name]:
+def require_same_make(
+    values: Mapping[str, Any], theta: np.ndarray, env: Any, policy: Policy, env_id: str
+) -> None:
+    """Refuses a checkpoint of another environment or kind of policy, with the difference."""
+    ours = made_for(env, policy)
+    for name, theirs in values["spaces"].items():
+        if theirs != ours["spaces"][name]:
             raise ValueError(
                 f"this checkpoint is of another environment: its {name} is {theirs},"
-                f" that of {env_id} is {ours[name]}"
+                f" that of {env_id} is {ours['spaces'][name]}"
             )
+    # The first checkpoints had no word about the policy.
+    saved = values.get("policy", ours["policy"])
+    if saved != ours["policy"] or theta.size != policy.num_params:
+        raise ValueError(
+            f"this checkpoint holds a policy of {theta.size} parameters ({saved}), the policy here"
+            f" has {policy.num_params} ({ours['policy']}): pass the one that it was trained with,"
+            " from Python, as TRPO.load(path, policy=…)"
+        )
 
 
 def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -113,7 +113,11 @@ class Stacks:
 
 class PathMemory:
     """What the policy sees along a sampler's paths, and what of it is kept: arrays, or pictures
-    that are normalized when they are new and then stored once."""
+    that are normalized when they are new and then stored once.
+
+    A stack that has moved on by a frame has one that is new; any other, such as the colours of a
+    picture, is new as a whole.
+    """
 
     def __init__(self, first: np.ndarray, steps: int, normalize: Callable[[Any], Any]):
         self._normalize = normalize
@@ -127,6 +131,7 @@ class PathMemory:
             room += room // RESERVE + 2 * stack * paths
             self._store = FrameStore(room, first.shape[2:], normalize(first[:1]).dtype)
             self._index = np.zeros((paths, stack), np.int32)
+            self._last = np.zeros_like(first)
             self.begin(np.arange(paths), first)
         self._raw = Columns((-(-steps // self._every), paths))
 
@@ -135,18 +140,29 @@ class PathMemory:
         if self._store is not None:
             frames = self._normalize(first).reshape(-1, *first.shape[2:])
             self._index[ids] = self._store.add(frames).reshape(first.shape[:2])
+            self._last[ids] = first
 
     def advance(self, rows: slice, observation: np.ndarray) -> None:
-        """These rows have made a step: one new frame each."""
-        if self._store is not None:
-            new = self._store.add(self._normalize(observation[:, -1]))
-            self._index[rows] = np.concatenate([self._index[rows, 1:], new[:, None]], axis=1)
+        """These rows have made a step."""
+        if self._store is None:
+            return
+        moved_on = (observation[:, :-1] == self._last[rows, 1:]).all(axis=(1, 2, 3))
+        ids = np.arange(rows.start, rows.stop)
+        if not moved_on.all():
+            self.begin(ids[~moved_on], observation[~moved_on])
+            ids, observation = ids[moved_on], observation[moved_on]
+        new = self._store.add(self._normalize(observation[:, -1]))
+        self._index[ids] = np.concatenate([self._index[ids, 1:], new[:, None]], axis=1)
+        self._last[ids] = observation
 
     def look(self, t: int, rows: slice, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows' observations at time t as the policy sees them, and what to keep of that."""
         if t % self._every == 0:
-            noted = observation if self._store is None else observation[:, -1]
-            self._raw.put(t // self._every, rows, noted)
+            # Of a stack any frame will do; of colours, each in its turn.
+            count = t // self._every
+            is_stack = self._store is not None
+            noted = observation[:, count % observation.shape[1]] if is_stack else observation
+            self._raw.put(count, rows, noted)
         if self._store is None:
             seen = self._normalize(observation)
             return seen, seen
@@ -155,7 +171,7 @@ class PathMemory:
 
     @property
     def raw(self) -> np.ndarray:
-        """What was looked at, before normalization; of pictures, some of the newest frames."""
+        """What was looked at, before normalization; of pictures, some of their frames."""
         return self._raw.arrays[0]
 
     def see(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:

@@ -103,7 +103,7 @@ class Vine:
     ) -> Branches:
         rng = stream(self._seed, Purpose.BRANCHES, iteration=iteration, shard=self._shard)
         at = tuple(place.T)
-        params, _ = self._policy.distribution_params(theta, trunks.observation[at])
+        params, _ = self._policy.distribution_params(theta, np.asarray(trunks.observation[at]))
         shape = self.actions, len(place)
         action, log_q = propose(self.proposal, self._policy.distribution, params, shape, rng)
         outcomes = self._rollouts.run(theta, normalize, self._trunks.rows(), action, rng)

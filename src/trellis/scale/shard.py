@@ -259,7 +259,8 @@ class Shard:
 
     def finish(self, theta: np.ndarray, with_rows: bool = False) -> Finished:
         """Goes on to the next iteration; `theta` is what the step made of it."""
-        params, _ = self.policy.distribution_params(theta, self._samples.observation[-1])
+        last = np.asarray(self._samples.observation[-1])
+        params, _ = self.policy.distribution_params(theta, last)
         entropy = float(np.mean(self.policy.distribution.entropy(params)))
         observations = None
         if self._config.estimation.normalize_observations:

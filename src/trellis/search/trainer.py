@@ -229,15 +229,13 @@ class SearchTrainer:
         if state.best_member is not None and state.best_member_moments is not None:
             arrays["best_member"] = state.best_member
             arrays |= run_state.moments_to_arrays("best_member_moments", state.best_member_moments)
-        values |= {
-            "best_member_return": state.best_member_return,
-            "spaces": run_state.spaces_of(self.env),
-        }
+        values["best_member_return"] = state.best_member_return
+        values |= run_state.made_for(self.env, self.policy)
         return arrays, values
 
     def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> SearchState:
         """The state back again. The search itself follows when the next generation is due."""
-        run_state.require_same_spaces(values["spaces"], self.env, self.config.env)
+        run_state.require_same_make(values, arrays["theta"], self.env, self.policy, self.config.env)
         common = run_state.thaw(arrays, values)
         search = {k.removeprefix("search/"): v for k, v in arrays.items() if k.startswith("search")}
         # A member without the statistics that it was played with, as the first checkpoints had it,

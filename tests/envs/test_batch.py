@@ -1,0 +1,66 @@
+"""What all batches do: actions that fit their space, time limits."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trellis import envs
+from trellis.envs.encoding import PictureFeatures, observation_encoder
+
+
+class Still(gymnasium.Env):
+    """Nothing happens, for as long as one likes."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, low=-1.0, high=1.0):
+        self.action_space = spaces.Box(np.float32(low), np.float32(high), (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("bounds", [(-1.8, -0.9), (0.1, 0.7), (-3.3, 4.6), (-LARGEST, LARGEST)])
+def test_no_action_leaves_its_space(bounds):
+    low, high = bounds
+    batch = envs.make(Still, 5, low=low, high=high)
+    batch.reset(np.arange(5), np.arange(5))
+    drawn = np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]], np.float32)
+    batch.step(drawn)  # the environment would complain
+    middle = low / 2 + high / 2
+    mapped = batch.map_actions(drawn)[:, 0]
+    np.testing.assert_allclose(mapped, [low, low, middle, high, high], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", Still])
+def test_a_limit_of_minus_one_is_none_and_less_is_refused(env):
+    batch = envs.make(env, 2, max_episode_steps=-1)
+    assert batch.max_episode_steps is None
+    batch.reset(np.arange(2), np.arange(2))
+    actions = np.zeros((2, *(batch.action_space.shape or ())), int)
+    assert not batch.step(actions).truncated.any()
+    with pytest.raises(ValueError, match="at least 1, or -1 for no limit, got 0"):
+        envs.make(env, 2, max_episode_steps=0)
+
+
+def test_pictures_among_other_observations_are_features():
+    picture = spaces.Box(0, 255, (3, 16, 12), np.uint8)
+    assert isinstance(observation_encoder(picture)[0], PictureFeatures)
+    size, encode = observation_encoder(spaces.Dict(image=picture, x=spaces.Box(-1, 1, (2,))))
+    assert size == 3 * 16 * 12 + 2
+    assert not isinstance(size, PictureFeatures)
+    seen = encode({"image": np.full((4, 3, 16, 12), 7, np.uint8), "x": np.ones((4, 2))})
+    assert seen.shape == (4, size)
+    assert seen.dtype == np.float32
+    assert seen[:, -2:].tolist() == [[1.0, 1.0]] * 4
+    size, encode = observation_encoder(spaces.Tuple([picture]))
+    assert encode((np.zeros((4, 3, 16, 12), np.uint8),)).shape == (4, size)
