@@ -50,7 +50,8 @@ def reproduce(
             cartpole, locomotion: Figure 4, every method of Section 8.1 with the paper's settings.
             ablations: what the parts of TRPO are worth, on the swimmer.
             atari: Table 1 and Figure 5, seven games from pixels.
-        out: Folder for the results; results/WHAT by default.
+        out: Folder for the results; results/WHAT by default, results/comparison for cartpole and
+            locomotion, whose claims are about all tasks.
         seeds: How many random problems (theory, 10) or runs of each kind (5; ablations, 3;
             atari, 1).
         tasks: Of locomotion: swimmer, hopper, walker.
@@ -80,7 +81,7 @@ def reproduce(
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
     if parallel < 1:
         raise UsageError(f"--parallel must be at least 1, got {parallel}")
-    folder = out or Path("results") / what
+    folder = out or Path("results") / ("comparison" if what in COMPARED else what)
     say(f"Reproducing {what} in {folder}")
     if what == "theory":
         from trellis.experiments import theory
