@@ -15,7 +15,7 @@ setup: $(READY)  ## make .venv with everything that development needs
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Trellis needs Python 3.11 or newer; say which with 'make PYTHON=python3.11 ...'"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
@@ -30,7 +30,7 @@ demo: setup  ## train a real policy and show it
 	$(BIN)/trellis eval $$out --episodes 20 && \
 	$(BIN)/trellis plot $$out --out $$out/curve.png && \
 	{ $(BIN)/trellis record $$out --out $$out/hopper.mp4 || true; } && \
-	echo "Curve, video and checkpoints are in $$out"
+	echo "In $$out:" && ls $$out
 
 test: setup  ## the fast tests, under six minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal

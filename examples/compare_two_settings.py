@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from trellis import TRPO, StepConfig
+from trellis import TRPO
 
 
 def final_return(max_kl: float, seed: int, total_timesteps: int) -> float:
-    agent = TRPO("CartPole-v1", seed=seed, step=StepConfig(max_kl=max_kl))
+    agent = TRPO("CartPole-v1", seed=seed, step={"max_kl": max_kl})
     return agent.learn(total_timesteps).evaluate(episodes=10).mean_return
 
 

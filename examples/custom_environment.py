@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from trellis import TRPO, SamplingConfig
+from trellis import TRPO
 
 
 class Thermostat(gymnasium.Env):
@@ -31,7 +31,7 @@ class Thermostat(gymnasium.Env):
 
 
 def main(total_timesteps: int = 100_000) -> float:
-    agent = TRPO(Thermostat, seed=0, sampling=SamplingConfig(num_envs=8, steps_per_env=128))
+    agent = TRPO(Thermostat, seed=0, sampling={"num_envs": 8, "steps_per_env": 128})
     print(f"before: {agent.evaluate(episodes=10).mean_return:.1f}")
     agent.learn(total_timesteps)
     result = agent.evaluate(episodes=10).mean_return

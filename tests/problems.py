@@ -32,5 +32,6 @@ def random_batch(policy, theta, n, rng, *, actions=1, dtype=np.float64, weights=
     action, log_q = np.stack(drawn, 1), np.stack(log_q, 1)
     value = np.tanh(action[..., 0] * 1.0) + rng.normal(size=(n, actions))
     weight = rng.uniform(0.2, 1.5, size=n) if weights else np.ones(n)
-    batch = StateBatch(observation, action, log_q, value, weight, weight[::-1].copy())
+    # With sums that differ, as vine's do.
+    batch = StateBatch(observation, action, log_q, value, weight, 2.5 * weight[::-1])
     return StateBatch(*(leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf for leaf in batch))

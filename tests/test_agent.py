@@ -137,6 +137,26 @@ def test_options_of_the_environment(tmp_path):
         TRPO("CartPole-v1", env_options={"max_episode_steps": np.int64(5)})
 
 
+def test_a_dictionary_changes_what_it_names_and_leaves_the_rest_to_the_preset():
+    preset = presets.resolve("Swimmer-v5", None)
+    agent = TRPO(
+        "Swimmer-v5",
+        estimation={"gamma": 0.5},
+        step=StepConfig(cg_iterations=3),
+        sampling={"vine": {"states": 7}},
+        policy={"hidden": (9,)},
+    )
+    config = agent.config
+    assert preset.estimation.gae_lambda == config.estimation.gae_lambda == 0.99
+    assert config.estimation.gamma == 0.5
+    assert config.step == StepConfig(cg_iterations=3) != preset.step
+    vine = dataclasses.replace(preset.sampling.vine, states=7)
+    assert config.sampling == dataclasses.replace(preset.sampling, vine=vine)
+    assert config.policy.hidden == agent.policy.network.hidden == (9,)
+    with pytest.raises(TypeError, match=r"max_kil.*StepConfig has method, max_kl"):
+        TRPO("Swimmer-v5", step={"max_kil": 0.1})
+
+
 def test_one_observation_is_told_from_many_whatever_the_order_of_its_parts():
     space = spaces.Dict(goal=spaces.Discrete(4), pos=spaces.Box(-1, 1, (2,)))
     assert _is_single({"pos": np.zeros(2), "goal": 1}, space)

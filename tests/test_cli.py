@@ -17,9 +17,8 @@ from gymnasium import spaces
 
 from trellis import train_options
 from trellis.cli import COMMANDS, main
-from trellis.optimization.methods import StepConfig
 from trellis.runs import checkpoint, presets
-from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
+from trellis.runs.config import EstimationConfig, TrainConfig
 from trellis.runs.log import read_metrics
 from trellis.trainer import Trainer
 
@@ -86,17 +85,22 @@ def says(capsys, args, code, *words):
     return captured.err
 
 
+def option_names(config, prefix="--"):
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            yield from option_names(value, f"{name}.")
+        elif name not in ("--env", "--total-steps"):
+            yield name
+
+
 def test_every_setting_is_an_option_with_its_help(capsys):
     assert main(["train", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    parts = {"policy": PolicyConfig, "sampling": SamplingConfig}
-    parts |= {"estimation": EstimationConfig, "step": StepConfig}
-    for field in dataclasses.fields(TrainConfig):
-        if field.name in parts:
-            for part in dataclasses.fields(parts[field.name]):
-                assert f"--{field.name}.{part.name.replace('_', '-')}" in text
-        elif field.name != "env":
-            assert f"--{field.name.replace('_', '-')}" in text
+    options = list(option_names(TrainConfig(env="?")))
+    assert {"--search.elite-fraction", "--sampling.vine.rollout-length"} < set(options)
+    for option in options:
+        assert re.search(rf"{re.escape(option)}[, ]", text), option
     for words in ("Passes over the batch in an iteration.", "δ in Eq. 12", "--steps", "--out"):
         assert words in text
 
@@ -294,7 +298,7 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
         says(capsys, [command, run], 2, "trained on callable:mine", "TRPO.load")
     changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
     (run / "config.json").write_text(json.dumps(changed))
-    says(capsys, ["eval", run], 2, "policy of 58 parameters", "describes one of 65")
+    says(capsys, ["eval", run], 2, "policy of 58 parameters", "the policy here has 65")
     shutil.rmtree(run / "checkpoints")
     says(capsys, ["eval", run], 2, "no checkpoint")
 

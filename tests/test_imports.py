@@ -30,6 +30,8 @@ def imports(path: Path, *, top_level_only: bool) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
+            if node.module == "trellis":
+                names |= {f"trellis.{alias.name}" for alias in node.names}
     return names
 
 

@@ -199,6 +199,31 @@ def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(cap
     assert "episodes start anew" in caplog.text
 
 
+def test_what_is_kept_of_the_statistics_is_what_was_seen():
+    trainer = Trainer(SMALL)
+    state, _ = run(trainer, trainer.start(), 2)
+    assert state.observation_moments.count == state.return_moments.count == state.steps
+    assert np.all(state.observation_moments.variance > 0)
+    raw = np.concatenate([state.path.observation])
+    seen = trainer.normalizer(state.observation_moments)(raw)
+    expected = (raw - state.observation_moments.mean) / np.sqrt(state.observation_moments.variance)
+    np.testing.assert_allclose(seen, np.clip(expected, -10, 10), rtol=1e-3, atol=1e-3)
+    # Of the running discounted return, by which rewards are divided: 1 a step, up to 1/(1 − γ).
+    assert 1 < state.return_moments.mean < 100
+
+
+def test_the_best_policy_comes_with_its_own_statistics():
+    trainer = Trainer(SMALL)
+    first, _ = run(trainer, trainer.start(), 1)
+    later, _ = run(trainer, first, 1)
+    kept = dataclasses.replace(
+        later, best_theta=first.theta, best_moments=first.observation_moments
+    )
+    assert kept.chosen(best=True) == (first.theta, first.observation_moments)
+    assert kept.chosen(best=False) == (later.theta, later.observation_moments)
+    assert first.chosen(best=True) == (first.theta, first.observation_moments)
+
+
 class Waking(probes.ActionMatters):
     """Has a state from its first reset on, which it can hand out and take back."""
 

@@ -203,7 +203,7 @@ def test_presets_have_the_numbers_of_table_2(task, q_values, length):
     assert vine.rollout_length == length
     assert (config.step.max_kl, config.estimation.gamma) == (0.01, 0.99)
     assert config.estimation.advantages == "center"
-    assert config.iterations == 200
+    assert config.max_iterations == 200
 
 
 def test_the_python_door():

@@ -7,7 +7,7 @@ agent.save("hopper"); agent = TRPO.load("hopper")
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from trellis.learners import make_trainer
 from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs import checkpoint, presets
-from trellis.runs.config import TrainConfig
+from trellis.runs.config import PolicyConfig, TrainConfig
 from trellis.runs.folder import as_json, read_config, write_config
 from trellis.runs.state import Evaluation, TrainState
 
@@ -34,9 +34,12 @@ class TRPO:
             settings' `env_options`, if there are any.
         seed: of everything random.
         preset: named settings (`trellis presets` lists them); the environment's own by default.
-        policy: a `Policy` of your own, for the features and actions of this environment.
-        **settings: any part of `TrainConfig`, by name: `step=StepConfig(max_kl=0.02)`, … The
-            methods that it is compared with are there too: `step=StepConfig(method="cem")`.
+        policy: a `Policy` of your own, for the features and actions of this environment; or, as the
+            other settings, what to change about the usual one: `policy={"hidden": (32,)}`.
+        **settings: any part of `TrainConfig`, by name. A dictionary changes what it names and
+            leaves the rest as the preset has it: `step={"max_kl": 0.02}`; a `StepConfig` replaces
+            the preset's. The methods that TRPO is compared with are there too:
+            `step={"method": "cem"}`.
     """
 
     def __init__(
@@ -45,9 +48,11 @@ class TRPO:
         *,
         seed: int = 0,
         preset: str | None = None,
-        policy: Policy | None = None,
+        policy: Policy | PolicyConfig | Mapping[str, Any] | None = None,
         **settings: Any,
     ):
+        if not isinstance(policy, Policy | None):
+            settings["policy"], policy = policy, None
         known = {part.name for part in dataclasses.fields(TrainConfig)}
         unknown = settings.keys() - known
         if unknown:
@@ -55,9 +60,7 @@ class TRPO:
                 f"TRPO has no setting {', '.join(sorted(unknown))}; there are"
                 f" {', '.join(sorted(known))}"
             )
-        preset_config = presets.resolve(_name(env), preset)
-        options = {**preset_config.env_options, **settings.pop("env_options", {})}
-        config = dataclasses.replace(preset_config, seed=seed, env_options=options, **settings)
+        config = _changed(presets.resolve(_name(env), preset), {"seed": seed, **settings})
         as_json(config)  # what could not be saved is refused before it is trained
         self._trainer = make_trainer(config, _maker(env, config), policy)
         self._state: TrainState = self._trainer.start()
@@ -162,6 +165,24 @@ class TRPO:
 
 
 CALLABLE_PREFIX = "callable:"
+
+
+def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Settings with these changed; a dictionary goes into what is there."""
+
+    def value(name: str, new: Any) -> Any:
+        old = getattr(config, name, None)
+        if not isinstance(new, Mapping):
+            return new
+        return _changed(old, new) if dataclasses.is_dataclass(old) else {**(old or {}), **new}
+
+    try:
+        return dataclasses.replace(
+            config, **{name: value(name, new) for name, new in changes.items()}
+        )
+    except TypeError as error:
+        known = ", ".join(field.name for field in dataclasses.fields(config))
+        raise TypeError(f"{error}; {type(config).__name__} has {known}") from None
 
 
 def _name(env: str | Callable[..., Any]) -> str:

@@ -17,6 +17,7 @@ from trellis.experiments.sweep import RunPlan
 from trellis.experiments.sweep_progress import SweepProgress
 from trellis.runs.config import SamplingConfig, TrainConfig
 from trellis.runs.folder import RunFolderError, read_config
+from trellis.runs.provenance import commit
 
 pytest.importorskip("matplotlib")
 
@@ -63,7 +64,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
         "trellis reproduce cartpole --methods trpo natural-gradient max-kl"
     )
     assert "--scale 0.1" in record["command"]
-    assert record["commit"]
+    assert record["commit"] == commit()
     assert record["mean_return"] == 1000.0
     assert [run["seed"] for run in record["runs"]] == [0, 1]
     assert record["runs"][0]["minutes"] == pytest.approx(20 * 1.5 / 60)

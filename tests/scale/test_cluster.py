@@ -1,11 +1,25 @@
 """How many workers a cluster has room for."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
 
 from trellis.scale import cluster
 from trellis.scale.cluster import ClusterError, choose_workers
+
+
+@pytest.mark.parametrize("address", ["somewhere", ":6379", "host:", "ray://host:10001"])
+def test_what_is_no_address_is_said_to_be_none(address):
+    with pytest.raises(ClusterError, match="is not the address of a cluster: give HOST:PORT"):
+        cluster._reach(address)
+
+
+def test_a_port_where_nobody_listens():
+    with socket.socket() as mine:  # Bound and not listening, so that nobody else can be there.
+        mine.bind(("127.0.0.1", 0))
+        with pytest.raises(ClusterError, match=r"no cluster can be reached at 127\.0\.0\.1"):
+            cluster._reach(f"127.0.0.1:{mine.getsockname()[1]}")
 
 
 def test_a_worker_fits_on_one_machine(monkeypatch):

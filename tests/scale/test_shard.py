@@ -10,7 +10,7 @@ from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.local import LocalObjective
 from trellis.optimization.methods import StepConfig
 from trellis.optimization.trust_region import take_step
-from trellis.runs.config import SamplingConfig
+from trellis.runs.config import EstimationConfig, SamplingConfig
 from trellis.scale.objective import TeamObjective
 from trellis.scale.reduction import reduce_tree
 from trellis.scale.team import LocalTeam
@@ -44,6 +44,67 @@ def both():
     local = LocalObjective(trainer.policy, shards[0]._estimator, curvature, theta, *chunks)
     values = np.concatenate([part.value for part in parts])
     yield team, local, theta, values
+    trainer.close()
+
+
+def by_hand(samples, value_of, gamma, gae_lambda):
+    """GAE of one path after the other, backwards."""
+    steps, paths = samples.reward.shape
+    value = value_of(samples.observation, samples.age)
+    advantage = np.zeros((steps, paths))
+    for path in range(paths):
+        after, later = None, 0.0
+        if not samples.ended[-1, path]:
+            stands = samples.last_observation[path][None]
+            after = value_of(stands, samples.age[-1:, path] + 1)[0]
+        for t in reversed(range(steps)):
+            if samples.ended[t, path]:
+                (row,) = np.flatnonzero((samples.final_at == (t, path)).all(axis=1))
+                seen = samples.final_observation[row][None]
+                after = value_of(seen, samples.age[t : t + 1, path] + 1)[0]
+                after, later = 0.0 if samples.terminated[t, path] else after, 0.0
+            surprise = samples.reward[t, path] + gamma * after - value[t, path]
+            advantage[t, path] = later = surprise + gamma * gae_lambda * later
+            after = value[t, path]
+    return advantage
+
+
+@pytest.mark.parametrize("critic", ["mlp", "linear"])
+def test_settings_reach_the_estimates(critic):
+    estimation = EstimationConfig(
+        gamma=0.9,
+        gae_lambda=0.6,
+        critic=critic,
+        critic_hidden=(8,),
+        advantages="center",
+        discount_states=True,
+        normalize_rewards=False,
+    )
+    sampling = dataclasses.replace(CARTPOLE.sampling, shards=1, steps_per_env=60)
+    config = dataclasses.replace(CARTPOLE, estimation=estimation, sampling=sampling)
+    trainer = Trainer(config)
+    state, (shard,) = trainer.start(), trainer._team.shards
+    critic_state = dict(state.critic)
+    rng = np.random.default_rng(0)
+    for name, array in critic_state.items():
+        if array.dtype.kind == "f":
+            critic_state[name] = array + 0.1 * rng.normal(size=array.shape).astype(array.dtype)
+    trainer._team.ask("collect", state.theta, state.observation_moments, 0)
+    estimated = trainer._team.ask("estimate", critic_state, 1.0)
+    samples = shard._samples
+    assert samples.terminated.any()
+
+    def value_of(observation, age):
+        return shard.critic.predict(critic_state, observation, age)
+
+    expected = by_hand(samples, value_of, 0.9, 0.6)
+    np.testing.assert_allclose(shard._values, expected, rtol=1e-4, atol=1e-4)
+    batch = shard._batch(estimated.values)
+    centered = (expected - expected.mean()).ravel()
+    np.testing.assert_allclose(batch.value[:, 0], centered, rtol=1e-4, atol=1e-4)
+    weight = (samples.weight * 0.9**samples.age).ravel()
+    np.testing.assert_allclose(batch.surrogate_weight, weight, rtol=1e-5)
+    np.testing.assert_allclose(batch.kl_weight, weight, rtol=1e-5)
     trainer.close()
 
 

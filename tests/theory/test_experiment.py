@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib")
 
 from trellis.experiments.theory import COLUMNS, Sweep, run
 from trellis.experiments.theory_figure import draw
+from trellis.runs.provenance import commit
 
 SMALL = Sweep(
     states=6,
@@ -33,7 +34,7 @@ def results(tmp_path_factory):
 def test_writes_json_table_and_figure(results):
     out, found = results
     assert found["command"].startswith("trellis reproduce theory --out")
-    assert found["commit"]
+    assert found["commit"] == commit()
     with (out / "theory.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(COLUMNS)

@@ -201,6 +201,7 @@ def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
         about=about,
         env_options=ATARI_OPTIONS,
         total_steps=steps,
+        max_iterations=ATARI_ITERATIONS,
         eval_every=steps // 50,
         eval_drawn=True,
         checkpoint_every=ATARI_STEPS_PER_ITERATION[sampling.sampler],

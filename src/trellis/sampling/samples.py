@@ -55,7 +55,7 @@ class Samples(NamedTuple):
     observation: Observation
     """As the policy saw it, (T, N, ...)."""
     raw_observation: Observation
-    """Before normalization, (T, N, ...); of pictures, about a thousand of the newest frames."""
+    """Before normalization, (T, N, ...); of pictures, about a thousand frames."""
     action: np.ndarray
     """What the policy drew, not clipped, (T, N, ...)."""
     log_q: np.ndarray

@@ -204,10 +204,10 @@ class Evaluation:
 
 
 def _frozen(array: Any) -> Array:
-    """A float64 view that refuses writing, without a copy where none is needed."""
-    view = np.asarray(array, np.float64).view()
-    view.flags.writeable = False
-    return view
+    """A float64 copy that refuses writing."""
+    copy = np.array(array, np.float64)
+    copy.flags.writeable = False
+    return copy
 
 
 def _check_distributions(name: str, array: Array, axes: tuple[str, ...], last: str) -> None:
