@@ -150,7 +150,7 @@ def _commands(task: Mapping[str, Any]) -> list[str]:
     lines = []
     for (command, commit), labels in made.items():
         what = f" ({'; '.join(labels)})" if len(made) > 1 else ""
-        lines += [f"`{command}`, commit {commit}{what}.", ""]
+        lines += [f"`{command}`, reported by commit {commit}{what}.", ""]
     return lines
 
 
