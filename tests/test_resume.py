@@ -82,6 +82,16 @@ def test_killed_runs_go_on_bit_for_bit(env, seed, tmp_path):
 
 
 @pytest.mark.slow
+def test_shards_end_with_the_same_bytes_here_and_on_a_cluster(tmp_path):
+    pytest.importorskip("ray")
+    whole, clustered = tmp_path / "whole", tmp_path / "clustered"
+    for out, where in ((whole, []), (clustered, ["--cluster", "local", "--workers", "2"])):
+        arguments = [*command("CartPole-v1", 0, out), "--shards", "2", *where]
+        subprocess.run(arguments, check=True, capture_output=True)
+    assert final_bytes(whole) == final_bytes(clustered)
+
+
+@pytest.mark.slow
 def test_memory_stays_flat_over_two_thousand_iterations(tmp_path):
     """Resident memory of the process after 200 and after 2,000 iterations of CartPole-v1."""
     script = f"""
