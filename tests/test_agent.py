@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from tests import probes
-from trellis import TRPO, EstimationConfig, SamplingConfig
+from trellis import TRPO, EstimationConfig, SamplingConfig, envs
 from trellis.agent import _is_single
 from trellis.optimization.methods import StepConfig
 from trellis.policies.distributions import Categoricals
@@ -55,6 +55,18 @@ def test_predicted_actions_are_the_environments():
     assert agent.predict(np.stack([observation] * 5)).shape == (5,)
     drawn = {int(agent.predict(observation)) for _ in range(50)}
     assert drawn == {0, 1}
+
+
+def test_a_player_and_predict_choose_the_same():
+    """One in the policy's terms for a batch, one in the environment's (here twice as large)."""
+    agent = TRPO("Pendulum-v1", seed=0)
+    env = envs.make("Pendulum-v1", 3)
+    observation = env.reset(np.arange(3), np.arange(3))
+    chosen = agent.player()(observation)
+    predicted = agent.predict(observation, deterministic=True)
+    np.testing.assert_array_equal(env.map_actions(chosen), predicted)
+    assert not np.array_equal(chosen, predicted)
+    env.close()
 
 
 def test_predicted_continuous_actions_are_within_their_bounds():

@@ -278,6 +278,21 @@ def test_mistakes_are_told_in_words(line, words, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.chdir(tmp_path)
+    says(capsys, ["train", "toyworld:Toy-v0"], 2, "no module toyworld", "in the folder")
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    says(capsys, ["train", "broken:Toy-v0"], 2, "No module named 'nothing_of_this_name'")
+    (tmp_path / "toyworld.py").write_text(
+        "import gymnasium\n"
+        "spec = gymnasium.spec('Unreadable-v0')\n"
+        "gymnasium.register('Toy-v0', spec.entry_point, kwargs=spec.kwargs)\n"
+    )
+    says(capsys, ["train", "toyworld:Toy-v0"], 2, "Text")
+    gymnasium.registry.pop("Toy-v0")
+
+
 def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["train", "CartPole-v1", "--out", run], 2, "holds a run already", "trellis resume")
     says(capsys, ["resume", run, "--steps", "64"], 2, "is a run of 128 steps")

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trellis import envs
+from trellis.evaluation import Player
 from trellis.learners import make_trainer
 from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
@@ -120,6 +121,11 @@ class TRPO:
             action = self.policy.distribution.sample(params, noise)
         mapped = self._trainer.env.map_actions(action)
         return mapped[0] if single else mapped
+
+    def player(self) -> Player:
+        """From observations of a batch (`trellis.envs.make`) to actions for its `step`, as in
+        evaluations. `predict` instead gives what a Gymnasium environment takes."""
+        return self._trainer.player(self._state, self._rng)
 
     def evaluate(self, episodes: int = 10) -> Evaluation:
         """Episodes on environments of their own, without exploration noise unless `eval_drawn`."""

@@ -33,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args[0] == "--version":
         print(f"trellis {trellis.__version__}")
         return 0
+    # `module:Id-v0` may be in the current folder, as for `python -m`; what is installed goes first.
+    if "" not in sys.path:
+        sys.path.append("")
     with warnings.catch_warnings():
         if not debug:
             warnings.showwarning = _show_warning

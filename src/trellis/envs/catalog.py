@@ -105,7 +105,7 @@ def find(env_id: str) -> EnvSpec:
     """The description of an id, or an error that says what to type or to install instead."""
     module, colon, name = env_id.rpartition(":")
     if colon:
-        importlib.import_module(module)
+        _import(module, env_id)
     if name.startswith("ALE/"):
         _register_atari()
     spec = gymnasium.registry.get(name)
@@ -117,6 +117,19 @@ def find(env_id: str) -> EnvSpec:
     if missing:
         raise MissingExtraError(f"{name} needs a package that is not installed: {missing}")
     return spec
+
+
+def _import(module: str, env_id: str) -> None:
+    """What registers the id; a module that is not there is told from one that fails."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UnknownEnvironmentError(
+            f"there is no module {error.name} for {env_id}: install its package, or run this in the"
+            f" folder that it is in"
+        ) from None
 
 
 def fast_version(env_id: str) -> FastVersion | None:

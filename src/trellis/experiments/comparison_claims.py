@@ -18,7 +18,7 @@ import numpy as np
 from trellis.experiments.gait import WALKS_LENGTH, WALKS_VELOCITY
 
 Results = Mapping[str, Any]
-"""The tasks of comparison.json."""
+"""By task: what its file holds."""
 
 EASIER, LARGER = ("cartpole", "swimmer"), ("hopper", "walker")
 TASKS = (*EASIER, *LARGER)

@@ -60,8 +60,9 @@ def watch(folder: Path, episodes: int = EPISODES) -> Episodes:
         returns, way = np.zeros(episodes), np.zeros(episodes)
         lengths, active = np.zeros(episodes, np.int64), np.ones(episodes, bool)
         moves = False
+        act = agent.player()
         while active.any():
-            step = env.step(agent.predict(observation, deterministic=True), active)
+            step = env.step(act(observation), active)
             returns += np.where(active, step.reward, 0.0)
             lengths += active
             if "x_velocity" in env.info:
