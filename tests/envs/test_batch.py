@@ -15,7 +15,8 @@ class Still(gymnasium.Env):
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
 
     def __init__(self, low=-1.0, high=1.0):
-        self.action_space = spaces.Box(np.float32(low), np.float32(high), (1,), np.float32)
+        low, high = np.atleast_1d(np.float32(low)), np.atleast_1d(np.float32(high))
+        self.action_space = spaces.Box(low, high)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -41,6 +42,13 @@ def test_no_action_leaves_its_space(bounds):
     np.testing.assert_allclose(mapped, [low, low, middle, high, high], rtol=1e-6, atol=1e-6)
 
 
+def test_what_is_bounded_is_stretched_whatever_else_is_not():
+    batch = envs.make(Still, 3, low=[0.0, -np.inf, -3.0], high=[500.0, np.inf, np.inf])
+    drawn = np.repeat(np.array([[-4.0], [0.0], [4.0]], np.float32), 3, axis=1)
+    expected = [[0.0, -4.0, -3.0], [250.0, 0.0, 0.0], [500.0, 4.0, 4.0]]
+    np.testing.assert_array_equal(batch.map_actions(drawn), expected)
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", Still])
 def test_a_limit_of_minus_one_is_none_and_less_is_refused(env):
     batch = envs.make(env, 2, max_episode_steps=-1)
@@ -64,3 +72,10 @@ def test_pictures_among_other_observations_are_features():
     assert seen[:, -2:].tolist() == [[1.0, 1.0]] * 4
     size, encode = observation_encoder(spaces.Tuple([picture]))
     assert encode((np.zeros((4, 3, 16, 12), np.uint8),)).shape == (4, size)
+
+
+def test_maps_of_zeros_and_ones_are_no_pictures():
+    """As bytes of a picture they would be all but black."""
+    size, encode = observation_encoder(spaces.Box(0, 1, (4, 12, 12), np.uint8))
+    assert not isinstance(size, PictureFeatures)
+    assert encode(np.ones((2, 4, 12, 12), np.uint8)).min() == 1.0

@@ -61,6 +61,19 @@ def test_what_ours_do_not_know_goes_to_gymnasium():
         trellis.envs.make("trellis/PaperHopper-v0", 1, health_reward=2.0)
 
 
+def test_atari_by_other_ids_and_options_goes_to_gymnasium():
+    batch = trellis.envs.make("ALE/Pong-v5", 1, obs_type="ram")
+    assert isinstance(batch, GymBatch)
+    assert batch.observation_space.shape == (128,)
+    batch.close()
+    batch = trellis.envs.make("PongNoFrameskip-v4", 1)
+    assert batch.observation_space.shape == (210, 160, 3)
+    batch.close()
+    batch = trellis.envs.make("ALE/Pong-v5", 2, vector=True)  # which has no mode without resets
+    assert isinstance(batch, VectorBatch)
+    batch.close()
+
+
 def test_workers():
     batch = trellis.envs.make("Pendulum-v1", 2, workers=2)
     assert isinstance(batch, WorkerBatch)
@@ -77,6 +90,8 @@ def test_workers():
         ("cartpole-v1", "CartPole-v1"),
         ("Walker2D-v5", "Walker2d-v5"),
         ("HalfCheetah-v2", "HalfCheetah-v5"),
+        ("Pong-v5", "ALE/Pong-v5"),
+        ("breakout", "ALE/Breakout-v5"),
     ],
 )
 def test_an_unknown_id_brings_the_nearest(typed, meant):

@@ -1,12 +1,15 @@
 """Environments that misbehave are reported with id, row, step and seed; nothing hangs."""
 
+import multiprocessing.connection
 import os
 import time
+from contextlib import nullcontext
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from trellis.envs.batch import (
     BadShapeError,
@@ -207,6 +210,67 @@ def test_width_is_converted_and_kind_is_not():
             make_gym(Picture, 1, fault=None, value=value).reset(np.array([0]), np.array([0]))
 
 
+class Coded(gymnasium.Env):
+    """Shows a value of a space that is encoded number by number."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space, value):
+        self.observation_space, self._value = space, value
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._value, {}
+
+
+def coded_vector(num_envs, space, value, autoreset_mode=AutoresetMode.DISABLED):
+    return SyncVectorEnv([lambda: Coded(space, value)] * num_envs, autoreset_mode=autoreset_mode)
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad"),
+    [
+        (spaces.Discrete(3, start=1), 3, 0),
+        (spaces.MultiDiscrete([3, 4]), [2, 3], [2, 4]),
+        (spaces.MultiDiscrete([3, 4], start=[0, 5]), [0, 5], [0, 4]),
+        (spaces.MultiBinary(2), [0, 1], [0, 7]),
+    ],
+)
+@pytest.mark.parametrize("vector", [False, True])
+def test_numbers_that_an_encoding_has_no_place_for(space, good, bad, vector):
+    gymnasium.register("trellis-test/Coded-v0", Coded, vector_entry_point=coded_vector)
+    try:
+        for value, fails in ((good, False), (bad, True)):
+            options = {"space": space, "value": np.array(value, space.dtype)}
+            batch = make_gym("trellis-test/Coded-v0", 2, vector=vector, **options)
+            with pytest.raises(BadValueError, match="outside of") if fails else nullcontext():
+                batch.reset(np.arange(2), np.array([5, 6]))
+    finally:
+        gymnasium.registry.pop("trellis-test/Coded-v0")
+
+
+def test_numbers_too_large_for_single_precision():
+    space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    batch = make_gym(Coded, 2, space=space, value=np.array([1.0, 1e39]))
+    with pytest.raises(BadValueError, match="not finite"):
+        batch.reset(np.arange(2), np.arange(2))
+    make_gym(Coded, 2, space=space, value=np.array([1.0, 3e38])).reset(np.arange(2), np.arange(2))
+
+
+def test_what_was_made_is_closed_if_the_rest_cannot_be():
+    made = []
+
+    def make():
+        if len(made) == 2:
+            raise OSError("port in use")
+        made.append(Faulty(None))
+        return made[-1]
+
+    with pytest.raises(OSError, match="port in use"):
+        make_gym(make, 4)
+    assert [env.closed for env in made] == [True, True]
+
+
 def test_an_episode_that_never_ends():
     step = run(make_gym(Faulty, 4, fault=None), steps=200)
     assert not (step.terminated | step.truncated).any()
@@ -223,6 +287,28 @@ def test_a_worker_that_hangs():
     assert_whereabouts(caught.value, step=2)
     assert not any(process.is_alive() for process in processes)
     with pytest.raises(RuntimeError, match="was closed"):
+        batch.step(np.zeros(4, int))
+    batch.close()
+
+
+def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(monkeypatch):
+    """Ctrl-C while workers step: the episodes begin anew."""
+    batch = make_gym(Faulty, 4, fault="step raises", workers=2)
+    run(batch, steps=2)
+    interrupt = iter([KeyboardInterrupt()])
+
+    def wait(*args):
+        for error in interrupt:
+            raise error
+        return waiting(*args)
+
+    waiting = multiprocessing.connection.wait
+    monkeypatch.setattr(multiprocessing.connection, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        batch.step(np.zeros(4, int))  # in which row 2 fails
+    step = run(batch, steps=2)
+    np.testing.assert_array_equal(step.reward, 1.0)
+    with pytest.raises(EnvRaisedError, match="no length"):
         batch.step(np.zeros(4, int))
     batch.close()
 

@@ -47,6 +47,29 @@ class Walk(gymnasium.Env):
         self.place = state["place"]
 
 
+class CountingWalk(Walk):
+    """Has methods of these names that are about something else."""
+
+    def __init__(self):
+        pass
+
+    def get_state(self):
+        return 7
+
+    def set_state(self, state):
+        raise NotImplementedError
+
+
+class ObjectWalk(CountingWalk):
+    """Hands out what is no number."""
+
+    def get_state(self):
+        return {"place": self.place, "target": None}
+
+    def set_state(self, state):
+        self.place = state["place"]
+
+
 class ForgetfulWalk(Walk):
     def get_state(self):
         return {"place": self.place[:1]}
@@ -225,6 +248,18 @@ def test_reseeding_changes_what_is_drawn_and_nothing_else(env_id):
     assert seen[0] == seen[1]
     batch.restore(np.arange(2), rows)
     assert play(batch, actions)[0] != seen
+
+
+@pytest.mark.parametrize("make", [CountingWalk, ObjectWalk])
+def test_copies_are_tried_where_handing_out_the_state_fails(make):
+    batch = make_gym(make, 2)
+    assert batch.restorability is Restorability.MEMORY
+    batch.reset(np.arange(2), np.arange(2))
+    rows = batch.snapshot(np.arange(2))
+    actions = np.zeros((2, 2), np.float32)
+    after = batch.step(actions).observation.copy()
+    batch.restore(np.arange(2), rows)
+    np.testing.assert_array_equal(batch.step(actions).observation, after)
 
 
 @pytest.mark.parametrize(

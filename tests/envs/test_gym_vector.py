@@ -186,6 +186,23 @@ def test_an_id_with_a_vector_environment_alone_is_used_row_by_row():
     assert whole == episodes(make_gym("trellis-test/OnlyVector-v0", 3), 40, wait=1)
 
 
+def test_its_time_limit_may_be_longer_than_the_registered_one():
+    told = []
+
+    def limited(num_envs, max_episode_steps):
+        told.append(max_episode_steps)
+        return next_step(num_envs)
+
+    env_id = "trellis-test/Limited-v0"
+    gymnasium.register(env_id, vector_entry_point=limited, max_episode_steps=2)
+    try:
+        assert make_gym(env_id, 1).max_episode_steps == 2
+        assert make_gym(env_id, 1, max_episode_steps=4).max_episode_steps == 4
+    finally:
+        gymnasium.registry.pop(env_id)
+    assert set(told) == {2, 4}
+
+
 def test_a_row_that_was_left_out_must_be_reset_before_it_goes_on():
     batch = make_gym("trellis-test/Told-v0", 2)
     batch.reset(np.arange(2), np.arange(2))

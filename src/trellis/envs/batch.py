@@ -12,7 +12,6 @@ is bit for bit the one that the snapshot had, in place or in another row.
 import abc
 import enum
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ Observation = Any
 # What `snapshot` takes: arrays with one row per environment. Rows may be indexed, repeated and
 # handed to another batch of the same environment.
 Rows = Mapping[str, NDArray[Any]]
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class Restorability(enum.Enum):
@@ -162,18 +162,19 @@ class BatchEnv(abc.ABC):
     def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
         """From what a policy draws to what the environment takes; clipping happens here.
 
-        A Box with finite bounds is met by [-1, 1]: the policy's unit interval covers it, and what
-        lies outside is clipped (for the common [-1, 1] this is clipping alone). Discrete kinds
-        count from 0 in the policy and from the space's own start here.
+        Where a Box has finite bounds it is met by [-1, 1]: the policy's unit interval covers it,
+        and what lies outside is clipped (for the common [-1, 1] this is clipping alone). Where it
+        has one or none, actions go through as they are, within that bound. Discrete kinds count
+        from 0 in the policy and from the space's own start here.
         """
         space = self.action_space
         if isinstance(space, spaces.Box):
             actions = np.reshape(actions, (len(actions), *space.shape))
-            low, high, middle, half = self._action_range
-            if middle is None:
+            low, high, unit, middle, half = self._action_range
+            if unit is None:
                 return np.minimum(np.maximum(actions, low), high)
             # Clipped again: the sum may round to a place outside.
-            stretched = middle + half * np.minimum(np.maximum(actions, -1.0), 1.0)
+            stretched = middle + half * np.minimum(np.maximum(actions, -unit), unit)
             return np.minimum(np.maximum(stretched, low), high)
         if isinstance(space, spaces.Discrete):
             return np.reshape(actions, (len(actions),)) + space.start
@@ -182,14 +183,19 @@ class BatchEnv(abc.ABC):
         return np.reshape(actions, (len(actions), *(space.shape or ())))
 
     @functools.cached_property
-    def _action_range(self) -> tuple[Any, Any, Any, Any]:
-        """Bounds of a Box, and middle and half width where the unit interval is to be stretched."""
+    def _action_range(self) -> tuple[Any, Any, Any, Any, Any]:
+        """Bounds of a Box; and where an interval is to be stretched, the half width of what is
+        taken from the policy, and the middle and half width of what it becomes."""
         low, high = self.action_space.low, self.action_space.high  # pyright: ignore
         if np.all(low == -1) and np.all(high == 1):
-            return -1.0, 1.0, None, None
-        if np.all(np.isfinite(low)) and np.all(np.isfinite(high)):
-            return low, high, low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
-        return low, high, None, None
+            return -1.0, 1.0, None, None, None
+        bounded = np.isfinite(low) & np.isfinite(high)
+        if not bounded.any():
+            return low, high, None, None, None
+        zero, one = low.dtype.type(0), low.dtype.type(1)
+        middle = np.add(low / 2, high / 2, where=bounded, out=np.full_like(low, zero))
+        half = np.subtract(high / 2, low / 2, where=bounded, out=np.full_like(low, one))
+        return low, high, np.where(bounded, one, np.inf).astype(low.dtype), middle, half
 
     def snapshot(self, ids: NDArray[np.integer]) -> Rows:
         """Everything that the future of the rows `ids` depends on, and their observations."""
@@ -221,14 +227,16 @@ class BatchEnv(abc.ABC):
     """Why not, and what would make it restorable."""
 
     def check_finite(self, what: str, values: Any, ids: NDArray[np.integer] | None = None) -> None:
-        """Raises `BadValueError` at the first row of `values` that is not finite."""
+        """Raises `BadValueError` at the first row of `values` that is not finite, in the single
+        precision that policies compute with."""
         for leaf in leaves(values):
             # The sum of squares tells of any NaN or infinity; overflow alone gets a second look.
-            if leaf.dtype.kind != "f" or math.isfinite(np.vdot(leaf, leaf)):
+            if leaf.dtype.kind != "f" or float(np.vdot(leaf, leaf)) <= LARGEST**2:
                 continue
-            if np.isfinite(leaf).all():
+            finite = np.abs(leaf) <= LARGEST
+            if finite.all():
                 continue
-            row = int(np.argmin(np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)))
+            row = int(np.argmin(finite.reshape(len(leaf), -1).all(axis=1)))
             raise self.error(BadValueError, f"{what} is not finite: {leaf[row]}", ids, row)
 
     def error(

@@ -106,7 +106,7 @@ def find(env_id: str) -> EnvSpec:
     module, colon, name = env_id.rpartition(":")
     if colon:
         _import(module, env_id)
-    if name.startswith("ALE/"):
+    if name not in gymnasium.registry:
         _register_atari()
     spec = gymnasium.registry.get(name)
     if spec is None:

@@ -13,6 +13,7 @@ from trellis.envs.batch import Observation
 Encoder = Callable[[Observation], NDArray[Any]]
 MOST_FRAMES = 16
 """In a stack of pictures: this tells (frames, height, width) from (height, width, colours)."""
+WHITE = 255
 SMALLEST_PICTURE = 10
 """Height and width that two convolutions leave something of."""
 
@@ -91,6 +92,8 @@ def picture_shape(space: spaces.Space[Any]) -> tuple[int, int, int] | None:
         return None
     frames, height, width = space.shape
     if frames > MOST_FRAMES or min(height, width) < SMALLEST_PICTURE:
+        return None
+    if not np.all(space.high == WHITE):  # maps of what is where, say, in 0 and 1
         return None
     return frames, height, width
 

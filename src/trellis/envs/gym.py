@@ -73,7 +73,7 @@ def row_factory(
         # The border of the batch checks every step; Gymnasium's checker would only look at one.
         options = {"disable_env_checker": True, **kwargs}
         if spec_of(env).entry_point is None:
-            return lambda: _make_vector_row(env, kwargs), None
+            return lambda: _make_vector_row(env, kwargs), kwargs.get("max_episode_steps")
         return lambda: gymnasium.make(env, **options), None
     if not callable(env):
         raise TypeError(f"an environment is an id or a callable, got {type(env).__name__}")

@@ -5,6 +5,7 @@ keeps one array per leaf, with a row per environment; writing an observation int
 structure, shape and kind, and copies, so an environment may reuse its arrays.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +51,25 @@ class Leaf:
             raise MismatchError(f"{self.name} has shape {value.shape}, its space says {self.shape}")
         if value.dtype != self.dtype:
             value = self._convert(value)
-        if isinstance(self.space, spaces.Discrete) and not self.space.contains(value[()]):
+        if not self.holds(value):
             raise OutOfSpaceError(f"{self.name} is {value}, outside of {self.space}")
         rows[index] = value
+
+    @functools.cached_property
+    def _range(self) -> tuple[Any, Any] | None:
+        """The least and the largest of the numbers that are encoded one by one."""
+        if isinstance(self.space, spaces.Discrete):
+            return self.space.start, self.space.start + self.space.n - 1
+        if isinstance(self.space, spaces.MultiDiscrete):
+            return self.space.start, self.space.start + self.space.nvec - 1
+        return (0, 1) if isinstance(self.space, spaces.MultiBinary) else None
+
+    def holds(self, value: NDArray[Any]) -> bool:
+        """Whether an encoding has a place for `value`, or for every row of it."""
+        if self._range is None:
+            return True
+        low, high = self._range
+        return bool(np.all((value >= low) & (value <= high)))
 
     def _as_array(self, value: Any) -> NDArray[Any]:
         try:

@@ -4,6 +4,7 @@ What an environment returns is checked and copied at the border (`gym_border.py`
 taken and put back is found out when the batch is made (`gym_state.py`).
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,7 +47,18 @@ class GymBatch(BatchEnv):
         max_episode_steps: int | None = None,
         across_processes: bool = False,
     ):
-        envs = [factory() for factory in factories]
+        self.envs: list[gymnasium.Env] = []
+        self._closed = False
+        try:
+            for factory in factories:
+                self.envs.append(factory())
+            self._begin(max_episode_steps, across_processes)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _begin(self, max_episode_steps: int | None, across_processes: bool) -> None:
+        envs = self.envs
         if not envs:
             raise ValueError("num_envs must be at least 1, got 0")
         first = envs[0]
@@ -75,7 +87,6 @@ class GymBatch(BatchEnv):
             first.action_space,
             max_episode_steps=max_episode_steps,
         )
-        self.envs = envs
         self._border = ObservationBorder(first.observation_space)
         self._last = self._border.empty(self.num_envs)
         self._method = find_method(first, across_processes=across_processes)
@@ -84,7 +95,12 @@ class GymBatch(BatchEnv):
         self.render_mode = first.render_mode
         self.row_at_work = np.zeros(1, np.int64)
         """The row whose environment has the word; a hung worker is found out by it."""
-        self._closed = False
+
+    def _abandon(self) -> None:
+        """Closes what there is of a batch that cannot be made."""
+        for env in self.envs:
+            with contextlib.suppress(Exception):
+                env.close()
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]

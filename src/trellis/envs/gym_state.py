@@ -87,6 +87,9 @@ class ArrayState:
         """Everything that the future of `env` depends on."""
         core = env.unwrapped
         row = {f"task.{name}": np.array(value) for name, value in self._take_core(core).items()}
+        for name, value in row.items():
+            if value.dtype.kind not in "biuf":
+                raise TypeError(f"{name.removeprefix('task.')} of its state is no array of numbers")
         row["generator"] = generator_to_array(core._np_random)
         for depth, link in enumerate(chain(env)[:-1]):
             for name in WRAPPER_COUNTERS[type(link)]:
@@ -109,7 +112,7 @@ class ArrayState:
 
 def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateMethod:
     """The best way to put this environment back; runs a few steps of a copy to find out."""
-    core = env.unwrapped
+    core, reasons = env.unwrapped, []
     if all(type(link) in WRAPPER_COUNTERS for link in chain(env)[:-1]):
         if type(core).__module__.startswith("gymnasium.envs.mujoco."):
             return ArrayState(_take_mujoco, _give_mujoco)
@@ -120,11 +123,11 @@ def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateM
                 lambda core: core.get_state(), lambda core, row: core.set_state(row)
             )
             reason = why_not_exact(env, method)
-            return (
-                method if reason is None else NoState(f"{reason} It has get_state and set_state.")
-            )
+            if reason is None:
+                return method
+            reasons.append(f"It has get_state and set_state. {reason}")
     found = find_copies(env, across_processes=across_processes)
-    return NoState(found) if isinstance(found, str) else found
+    return NoState(" ".join([*reasons, found])) if isinstance(found, str) else found
 
 
 def generator_to_array(generator: np.random.Generator | None) -> NDArray[np.uint64]:

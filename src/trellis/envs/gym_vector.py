@@ -16,7 +16,9 @@ No vector environment can hold a row still: one that was not active for a step h
 must be reset before it is active again.
 """
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -25,8 +27,20 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from trellis.envs.batch import BadShapeError, BatchEnv, EnvRaisedError, Observation, Step
-from trellis.envs.gym_border import MismatchError, ObservationBorder, check_action_space
+from trellis.envs.batch import (
+    BadShapeError,
+    BadValueError,
+    BatchEnv,
+    EnvRaisedError,
+    Observation,
+    Step,
+)
+from trellis.envs.gym_border import (
+    MismatchError,
+    ObservationBorder,
+    OutOfSpaceError,
+    check_action_space,
+)
 
 
 def make_vector(
@@ -40,15 +54,27 @@ def make_vector(
         return None
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     told = "autoreset_mode" in inspect.signature(creator).parameters
-    if told:
-        kwargs = {"autoreset_mode": AutoresetMode.DISABLED, **kwargs}
-    elif not insist and _declared_mode(creator) is not AutoresetMode.DISABLED:
+    if not told and not insist and _declared_mode(creator) is not AutoresetMode.DISABLED:
         return None
-    env = gymnasium.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    make = functools.partial(
+        gymnasium.make_vec, env_id, num_envs, vectorization_mode="vector_entry_point"
+    )
+    disabled: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED} if told else {}
+    try:
+        env = make(**{**disabled, **kwargs})
+    except (TypeError, ValueError):
+        # It has no such mode, or the options are those of the single environment.
+        if not insist:
+            return None
+        env = make(**kwargs)
     if not insist and _mode(env) is not AutoresetMode.DISABLED:
         env.close()
         return None
-    return VectorBatch(env, env_id)
+    try:
+        return VectorBatch(env, env_id)
+    except BaseException:
+        env.close()
+        raise
 
 
 class VectorBatch(BatchEnv):
@@ -163,10 +189,15 @@ class VectorBatch(BatchEnv):
             if one is None:
                 reason = "the episode ended, but info['final_obs'] does not have its observation"
                 raise self.error(BadShapeError, reason, None, int(index))
-            try:
-                self._border.write(arrays, int(index), one)
-            except MismatchError as error:
-                raise self.error(BadShapeError, str(error), None, int(index)) from None
+            self._write(self._border.write, arrays, int(index), one)
+
+    def _write(self, write: Callable[..., None], rows: Any, index: int, value: Any) -> None:
+        try:
+            write(rows, index, value)
+        except MismatchError as error:
+            raise self.error(BadShapeError, str(error), None, index) from None
+        except OutOfSpaceError as error:
+            raise self.error(BadValueError, str(error), None, index) from None
 
     def _rows(self, observation: Any) -> list[NDArray[Any]]:
         """Copies of the leaves, checked: (num_envs, ...) of the space's dtype."""
@@ -181,13 +212,11 @@ class VectorBatch(BatchEnv):
             if value.shape != rows.shape:
                 reason = f"{leaf.name} has shape {value.shape}, its space says {rows.shape}"
                 raise self.error(BadShapeError, reason)
-            for index in range(self.num_envs) if value.dtype != leaf.dtype else ():
-                try:
-                    leaf.write(rows, index, value[index])
-                except MismatchError as error:
-                    raise self.error(BadShapeError, str(error), None, index) from None
-            if value.dtype == leaf.dtype:
+            if value.dtype == leaf.dtype and leaf.holds(value):
                 rows[...] = value
+                continue
+            for index in range(self.num_envs):
+                self._write(leaf.write, rows, index, value[index])
         return arrays
 
     def render(self, index: int) -> NDArray[np.uint8]:

@@ -71,6 +71,8 @@ class WorkerBatch(BatchEnv):
         # The first rows of each worker, and one past the last.
         self._edges = np.linspace(0, num_envs, workers + 1).round().astype(int)
         self._workers: list[tuple[Any, multiprocessing.connection.Connection]] = []
+        self._owing: set[int] = set()
+        """Workers that have yet to answer."""
         payload = cloudpickle.dumps(factory)
         for start, stop in zip(self._edges, self._edges[1:], strict=False):
             ours, theirs = context.Pipe()
@@ -78,6 +80,7 @@ class WorkerBatch(BatchEnv):
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
+            self._owing.add(len(self._workers))
             self._workers.append((process, ours))
         # Enough to report a worker that fails before it has said what its spaces are.
         self.env_id, self.num_envs = name, num_envs
@@ -197,7 +200,11 @@ class WorkerBatch(BatchEnv):
     def _send(self, worker: int, command: str, payload: tuple[Any, ...]) -> None:
         if not self._workers:
             raise RuntimeError(f"{self.env_id}: this batch was closed; make a new one")
+        if worker in self._owing:
+            # An answer that nobody waited for, because of Ctrl-C, is not the answer to this.
+            self._answer(worker, self._timeout, self._timeout)
         process, connection = self._workers[worker]
+        self._owing.add(worker)
         try:
             connection.send((command, payload))
         except (BrokenPipeError, ConnectionResetError):
@@ -209,22 +216,28 @@ class WorkerBatch(BatchEnv):
         deadline = time.monotonic() + seconds
         answers = {}
         for worker in asked:
-            process, connection = self._workers[worker]
             left = max(0.0, deadline - time.monotonic())
-            ready = multiprocessing.connection.wait([connection, process.sentinel], left)
-            if not ready:
-                raise self._late(worker, seconds)
-            try:
-                # A worker may have answered and ended: what it said counts.
-                answers[worker] = connection.recv() if connection.poll(0) else None
-            except (EOFError, ConnectionResetError):
-                answers[worker] = None
-            if answers[worker] is None:
-                raise self._lost(worker, process)
+            answers[worker] = self._answer(worker, left, seconds)
         for worker, (status, value) in answers.items():
             if status == "failed":
                 raise self._retold(worker, value)
         return [value for _, value in answers.values()]
+
+    def _answer(self, worker: int, left: float, seconds: float) -> tuple[str, Any]:
+        """What a worker answers within the seconds that are `left` of all."""
+        process, connection = self._workers[worker]
+        ready = multiprocessing.connection.wait([connection, process.sentinel], left)
+        if not ready:
+            raise self._late(worker, seconds)
+        try:
+            # A worker may have answered and ended: what it said counts.
+            answer = connection.recv() if connection.poll(0) else None
+        except (EOFError, ConnectionResetError):
+            answer = None
+        if answer is None:
+            raise self._lost(worker, process)
+        self._owing.discard(worker)
+        return answer
 
     def _late(self, worker: int, seconds: float) -> EnvError:
         reason = (

@@ -54,8 +54,11 @@ class ConvNet:
     def __post_init__(self):
         if len(self.inputs) != 3:
             raise ValueError(f"pictures are (frames, height, width), got {self.inputs}")
-        if min(self.channels, default=1) < 1:
-            raise ValueError(f"every convolution needs a channel, got {self.channels}")
+        if min(self.channels, default=0) < 1:
+            raise ValueError(
+                "pictures need one convolution or more, each with a channel or more: got the"
+                f" channels {self.channels}"
+            )
         for _, height, width in self.pictures:
             if height < 1 or width < 1:
                 raise ValueError(

@@ -33,11 +33,12 @@ def choose_proposal(name: str, distribution: Distribution, actions: int) -> tupl
     """The proposal called `name` and K, the number of actions that it makes of `actions` asked for.
 
     "auto" is the policy for continuous actions; for discrete ones, every action where they are no
-    more than were asked for, else uniform.
+    more than were asked for (and can be enumerated), else uniform.
     """
     count = math.prod(distribution.sizes) if isinstance(distribution, Categoricals) else None
     if name == "auto":
-        name = "policy" if count is None else "every" if count <= actions else "uniform"
+        few = count is not None and count <= min(actions, MOST_ENUMERATED)
+        name = "policy" if count is None else "every" if few else "uniform"
     proposal = Proposal(name)
     if proposal is Proposal.EVERY:
         if count is None:
