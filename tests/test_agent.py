@@ -57,6 +57,13 @@ def test_predicted_actions_are_the_environments():
     assert drawn == {0, 1}
 
 
+def test_the_settings_say_how_long_to_learn():
+    agent = make_agent(total_steps=2000, max_iterations=2)
+    assert agent.learn().steps == 2 * 256
+    assert agent.learn().steps == 4 * 256
+    assert agent.learn(3 * 256).steps == 7 * 256
+
+
 def test_a_player_and_predict_choose_the_same():
     """One in the policy's terms for a batch, one in the environment's (here twice as large)."""
     agent = TRPO("Pendulum-v1", seed=0)
@@ -123,9 +130,13 @@ def test_a_policy_of_the_same_size_but_of_another_kind_is_refused(method, tmp_pa
 
 
 def test_an_agent_can_be_loaded_for_another_environment_of_the_same_spaces(tmp_path):
-    make_agent().save(tmp_path)
-    again = TRPO.load(tmp_path, env="CartPole-v0", policy=TINY)
-    assert again.config.env == "CartPole-v0"
+    agent = make_agent().learn(256)
+    agent.save(tmp_path)
+    for other in ("CartPole-v0", lambda: gymnasium.make("CartPole-v1")):
+        again = TRPO.load(tmp_path, env=other, policy=TINY)
+        np.testing.assert_array_equal(again.theta, agent.theta)
+        assert again.learn(256).steps == 512
+    assert TRPO.load(tmp_path, env="CartPole-v0", policy=TINY).config.env == "CartPole-v0"
     with pytest.raises(ValueError, match="of another environment"):
         TRPO.load(tmp_path, env="Acrobot-v1", policy=TINY)
 

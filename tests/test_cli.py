@@ -8,14 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trellis import train_options
+from trellis import commands, train_options
 from trellis.cli import COMMANDS, main
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import EstimationConfig, TrainConfig
@@ -177,6 +179,25 @@ def test_without_out_the_run_has_its_own_folder(tmp_path, monkeypatch, capsys):
         assert f"trellis {command} runs/{folder.name}" in out
 
 
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "datetime", Mock(now=lambda: datetime(2026, 1, 2)))
+    names = [commands.new_folder("ALE/Pong-v5", 1).name for _ in range(3)]
+    first = "ALE-Pong-v5-1-20260102-000000"
+    assert names == [first, f"{first}-2", f"{first}-3"]
+
+
+def test_steps_that_are_asked_for_are_not_cut_short_by_a_preset():
+    def limits(*options):
+        config = train_options.parse(["trellis/PaperSwimmer-v0", *options]).config
+        return config.total_steps, config.max_iterations
+
+    assert limits() == (10_000_000, 200)
+    assert limits("--steps", "20000000") == (20_000_000, None)
+    assert limits("--total_steps=20000000") == (20_000_000, None)
+    assert limits("--steps", "20000000", "--max-iterations", "7") == (20_000_000, 7)
+
+
 def test_eval_prints_one_json_object(trained, capsys):
     results = []
     for which in ([], ["--last"], ["--best"]):
@@ -300,6 +321,7 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["eval", run, "--episodes", "0"], 2, "episodes must be at least 1, got 0")
     says(capsys, ["eval", run, "--best", "--last"], 2, "exclude each other")
     says(capsys, ["record", run, "--out", tmp_path / "f.gif"], 2, ".mp4 file")
+    says(capsys, ["record", run, "--seed", "-1"], 2, "seed must be 0 or more")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     says(capsys, ["record", run], 2, "pip install 'trellis-rl[video]'")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

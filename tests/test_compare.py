@@ -1,5 +1,6 @@
 """Statistics of few runs against numbers worked out by hand; `trellis compare` on invented runs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -70,6 +71,9 @@ def test_labels_say_no_more_than_it_takes():
     assert label([base, vine, other]) == ["trpo, sampler=single-path", "trpo, sampler=vine", "cem"]
     assert label([base, {**base, "step.max_kl": 0.1}]) == ["trpo, max_kl=0.01", "trpo, max_kl=0.1"]
     assert label([base]) == ["trpo"]
+    near = [{**base, "gamma": 0.9999999}, {**base, "gamma": 0.9999998}]
+    assert label(near) == ["trpo, gamma=0.9999999", "trpo, gamma=0.9999998"]
+    assert label([base, {**base, "n": 1.0}]) == ["trpo, n=1", "trpo, n=1.0"]
 
 
 def test_runs_are_grouped_and_compared(tmp_path, capsys):
@@ -100,6 +104,27 @@ def test_runs_are_grouped_and_compared(tmp_path, capsys):
     assert "Probability of improvement" in capsys.readouterr().out
     trained = compare_runs(folders[:3], training=True)["groups"][0]
     assert trained["scores"] == [50, 50, 50]
+
+
+def test_runs_of_different_length_are_not_pooled(tmp_path, capsys):
+    """And those that are not over are said to be so."""
+    long = TrainConfig(env="CartPole-v1", total_steps=2000)
+    short = dataclasses.replace(long, total_steps=1000)
+    folders = [
+        write_run(tmp_path / "long", long, [1.0] * 20, eval_return_mean=5.0),
+        write_run(tmp_path / "short", short, [1.0] * 10, eval_return_mean=1.0),
+        write_run(
+            tmp_path / "going", dataclasses.replace(long, seed=1), [None] * 7, eval_return_mean=2.0
+        ),
+    ]
+    found = compare_runs(folders)
+    groups = {row["group"]: row for row in found["groups"]}
+    assert groups["trpo, total_steps=2000"]["scores"] == [5.0, 2.0]
+    assert groups["trpo, total_steps=2000"]["unfinished"] == [str(folders[2])]
+    assert groups["trpo, total_steps=1000"]["scores"] == [1.0]
+    assert groups["trpo, total_steps=1000"]["unfinished"] == []
+    show(found)
+    assert "1 not" in capsys.readouterr().out
 
 
 def test_a_run_from_before_a_setting_existed_has_its_default(tmp_path):

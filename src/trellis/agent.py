@@ -90,7 +90,8 @@ class TRPO:
     def learn(
         self, total_timesteps: int | None = None, callback: Callback | Iterable[Callback] = ()
     ) -> "TRPO":
-        """Trains for so many more simulator steps, in whole iterations.
+        """Trains for so many more simulator steps, in whole iterations; by default for as many
+        steps, and iterations, as the settings say.
 
         Callbacks get the state and the metrics of each iteration; one that returns False stops.
         """
@@ -98,8 +99,9 @@ class TRPO:
         if total < 1:
             raise ValueError(f"total_timesteps must be at least 1, got {total}")
         callbacks = [callback] if callable(callback) else list(callback)
-        target = self._state.steps + total
-        while self._state.steps < target:
+        target, most = self._state.steps + total, self.config.max_iterations
+        last = self._state.iteration + most if total_timesteps is None and most else None
+        while self._state.steps < target and self._state.iteration != last:
             self._state, metrics = self._trainer.iterate(self._state)
             answers = [call(self._state, metrics) for call in callbacks]
             if any(answer is not None and not answer for answer in answers):
@@ -155,13 +157,17 @@ class TRPO:
             raise FileNotFoundError(f"{folder} is not a saved agent: it has no config.json")
         config = read_config(folder)
         agent = cls.__new__(cls)
+        other = env is not None and _name(env) != config.env
         if isinstance(env, str):
             config = dataclasses.replace(config, env=env)
         if env is None and config.env.startswith(CALLABLE_PREFIX):
             raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
         agent._trainer = make_trainer(config, _maker(env, config), policy)
         saved = checkpoint.load_latest(folder / "checkpoints")
-        agent._state = agent._trainer.thaw(dict(saved.arrays), dict(saved.values))
+        arrays = dict(saved.arrays)
+        if other:  # Where the old one stood means nothing to it.
+            arrays = {k: v for k, v in arrays.items() if not k.startswith(("env/", "path/"))}
+        agent._state = agent._trainer.thaw(arrays, dict(saved.values))
         agent._rng = np.random.default_rng(config.seed)
         return agent
 

@@ -4,6 +4,7 @@ Options are their parameters, read by tyro. What is heavy (JAX, MuJoCo, matplotl
 command that needs it. Results go to standard output, words about the work to standard error.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -40,10 +41,11 @@ def train(args: Sequence[str]) -> int:
         from trellis.runs.run import train as run_training
 
         config, out, where = train_options.parse(args)
-        out = out or default_folder(config.env, config.seed)
-        require_empty(out)
+        if out is not None:
+            require_empty(out)
         _pin_threads(config)
         trainer = make_trainer(config, cluster=where.cluster, workers=where.workers)
+        out = out or new_folder(config.env, config.seed)
     try:
         say(
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
@@ -123,7 +125,7 @@ def evaluate(
         "lengths": result.lengths.tolist(),
         "env": trainer.config.env,
         "seed": trainer.config.seed,
-        "policy": "best" if best else "last",
+        "policy": "best" if best and state.best_theta is not None else "last",
         "iteration": state.iteration,
         "steps": state.steps,
         "run": str(run),
@@ -132,7 +134,7 @@ def evaluate(
         print(json.dumps(values))
     else:
         print(
-            f"{values['env']}, {values['policy']} policy of {state.steps:,} steps:"
+            f"{values['env']}, {values['policy']} policy of a run of {state.steps:,} steps:"
             f" return {result.mean_return:.1f} ± {result.std_return:.1f} over {result.episodes}"
             f" episodes of {result.mean_length:.0f} steps on average"
         )
@@ -166,6 +168,8 @@ def record(
         from trellis import envs
 
         path = out or run / "video.mp4"
+        if seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {seed}")
         video.require(path, episodes=episodes, max_steps=max_steps)
         trainer, state = _open(run, best, last)
         config = trainer.config
@@ -293,10 +297,18 @@ def _pin_threads(config: "TrainConfig") -> None:
         os.environ.setdefault("NPROC", "1")
 
 
-def default_folder(env_id: str, seed: int) -> Path:
-    """runs/ENV-SEED-TIMESTAMP."""
+def new_folder(env_id: str, seed: int) -> Path:
+    """runs/ENV-SEED-TIMESTAMP, with a number behind it where another run has begun in the same
+    second."""
     name = env_id.replace("/", "-").replace(":", "-")
-    return Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    first = folder = Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    number = 1
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
 
 
 def _config(run: Path) -> "TrainConfig":

@@ -16,11 +16,15 @@ import numpy as np
 
 from trellis import compare, plots
 from trellis.compare import Estimate
-from trellis.runs.log import read_metrics
+from trellis.runs.folder import read_config
+from trellis.runs.log import METRICS, read_metrics
 
 LAST = 0.1
 """The part of a run, at its end, that makes its final performance while training."""
 METHOD, SAMPLER = "step.method", "sampling.sampler"
+OF_THE_SCORE = ("total_steps", "max_iterations", "eval_drawn")
+"""Settings that make no other experiment, but another final performance."""
+REPETITION = tuple(name for name in plots.NOT_AN_EXPERIMENT if name not in OF_THE_SCORE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Scored:
     seed: int
     settings: Mapping[str, Any]
     score: float
+    is_over: bool
 
 
 def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str, Any]:
@@ -52,6 +57,7 @@ def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str
                 "group": label,
                 "runs": [str(run.folder) for run in runs],
                 "seeds": [run.seed for run in runs],
+                "unfinished": [str(run.folder) for run in runs if not run.is_over],
                 "scores": scores.tolist(),
                 "mean": float(scores.mean()),
                 "interquartile_mean": _plain(
@@ -70,8 +76,8 @@ def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str
 
 def read(folder: Path, *, training: bool) -> Scored:
     """One run's score, from its log alone."""
-    curve = plots.read_curve(folder)
-    rows = read_metrics(folder)
+    config = plots.read_settings(folder)
+    rows = read_metrics(folder) if (folder / METRICS).is_file() else []
     found = [row["eval_return_mean"] for row in rows if row.get("eval_return_mean") is not None]
     if not training and not found:
         raise ValueError(f"{folder} has not been evaluated yet: compare it with --training")
@@ -81,9 +87,9 @@ def read(folder: Path, *, training: bool) -> Scored:
             f"no episode of {folder} ended in the last tenth of its iterations: train it for"
             " longer, or compare evaluations"
         )
-    config = curve.config
-    settings = {k: v for k, v in curve.settings.items() if k != "env"}
-    return Scored(folder, config["env"], config["seed"], settings, score)
+    settings = plots.settings_of(config, ("env", *REPETITION))
+    over = read_config(folder).is_over(rows[-1]["iteration"], rows[-1]["steps"])
+    return Scored(folder, config["env"], config["seed"], settings, score, over)
 
 
 def training_return(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -126,9 +132,9 @@ def label(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         for index, each in enumerate(words):
             alike.setdefault(tuple(each), []).append(index)
         for members in alike.values():
-            if len({repr(settings[index].get(key)) for index in members}) > 1:
-                for index in members:
-                    value = plots.short(settings[index].get(key))
+            values = [settings[index].get(key) for index in members]
+            if len(set(map(repr, values))) > 1:
+                for index, value in zip(members, plots.short(values), strict=True):
                     words[index].append(f"{key.split('.')[-1]}={value}")
     return [", ".join(each) for each in words]
 
@@ -181,7 +187,7 @@ def show(found: Mapping[str, Any]) -> None:
     for row in found["groups"]:
         middle = row["interquartile_mean"]
         table.add_row(
-            *(row["env"], row["group"], str(len(row["scores"])), f"{row['mean']:,.1f}"),
+            *(row["env"], row["group"], _count(row), f"{row['mean']:,.1f}"),
             *(f"{middle['value']:,.1f}", _interval(middle, ",.1f")),
         )
     console.print(table)
@@ -196,6 +202,11 @@ def show(found: Mapping[str, Any]) -> None:
             *(f"{row['value']:.2f}", _interval(row, ".2f")),
         )
     console.print(table)
+
+
+def _count(row: Mapping[str, Any]) -> str:
+    unfinished = len(row["unfinished"])
+    return f"{len(row['scores'])}" + (f" ({unfinished} not finished)" if unfinished else "")
 
 
 def _interval(estimate: Mapping[str, float | None], spec: str) -> str:

@@ -32,5 +32,6 @@ def running() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """To the person, beside the results."""
-    print(text, file=sys.stderr, flush=True)
+    """To the person, beside the results; who may have gone away, which is no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -61,6 +61,8 @@ def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Poli
 
 def _convolutions(config: TrainConfig, features: PictureFeatures, outputs: int) -> ConvNet:
     policy = config.policy
+    if not policy.hidden_biases:
+        raise ValueError("a policy that looks at pictures always has hidden biases")
     return ConvNet(
         features.shape, policy.channels, policy.hidden, outputs, output_scale=policy.output_scale
     )

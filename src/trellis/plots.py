@@ -56,8 +56,7 @@ class Curve:
     @property
     def settings(self) -> dict[str, Any]:
         """What makes the experiment, flat: `step.max_kl` and so on."""
-        kept = {k: v for k, v in self.config.items() if k not in NOT_AN_EXPERIMENT}
-        return dict(_flatten(kept))
+        return settings_of(self.config, NOT_AN_EXPERIMENT)
 
 
 class Band(NamedTuple):
@@ -101,6 +100,7 @@ def draw(
             axis.set(title=environment, xlabel=LABELS[x])
         axes[0, 0].set_ylabel(LABELS[y])
         path = Path(path)
+        path = path if path.suffix else path.with_suffix(".png")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         pyplot.close(figure)
@@ -110,11 +110,7 @@ def draw(
 def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean") -> Curve:
     """The curve of one run; iterations in which no episode ended are left out."""
     folder = Path(folder)
-    config_path = folder / "config.json"
-    if not config_path.is_file():
-        raise FileNotFoundError(f"{folder} is not a run: it has no config.json")
-    # Through the configuration, so that a run from before a setting existed has its default.
-    config = json.loads(json.dumps(to_json(read_config(folder))))
+    config = read_settings(folder)
     rows = read_metrics(folder) if (folder / "metrics.jsonl").is_file() else []
     across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
     points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
@@ -122,6 +118,19 @@ def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean")
         what = "no evaluation" if y == "eval_return_mean" else "no episode"
         raise ValueError(f"there is nothing to draw in {folder}: {what} has ended in it yet")
     return Curve(folder, config, *np.array(points, np.float64).T)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The configuration of a run as plain values."""
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} is not a run: it has no config.json")
+    # Through the configuration, so that a run from before a setting existed has its default.
+    return json.loads(json.dumps(to_json(read_config(folder))))
+
+
+def settings_of(config: Mapping[str, Any], but: Sequence[str]) -> dict[str, Any]:
+    """Settings flat, `step.max_kl` and so on, but for some."""
+    return dict(_flatten({k: v for k, v in config.items() if k not in but}))
 
 
 def group(curves: Sequence[Curve]) -> list[list[Curve]]:
@@ -170,10 +179,13 @@ def names(groups: Sequence[Sequence[Curve]]) -> list[str]:
         for key in keys
         if key not in base and len({repr(each.get(key)) for each in settings}) > 1
     ]
+    columns = [
+        (key.split(".")[-1], short([each.get(key) for each in settings])) for key in varied[:4]
+    ]
     labels = []
-    for curves, each in zip(groups, settings, strict=True):
-        words = [str(each[key]) for key in base if each.get(key) is not None]
-        words += [f"{key.split('.')[-1]}={short(each.get(key))}" for key in varied[:4]]
+    for index, curves in enumerate(groups):
+        words = [str(settings[index][key]) for key in base if settings[index].get(key) is not None]
+        words += [f"{name}={values[index]}" for name, values in columns]
         count = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {curves[0].config['seed']}"
         labels.append(f"{', '.join(words)} ({count})")
     return labels
@@ -211,8 +223,14 @@ def _flatten(values: Mapping[str, Any], prefix: str = ""):
             yield prefix + key, value
 
 
-def short(value: Any) -> str:
-    """A setting in few letters."""
+def short(values: Sequence[Any]) -> list[str]:
+    """Values of a setting in few letters, but as many as it takes to tell them apart."""
+    words = [_short(value) for value in values]
+    exact = [repr(value) for value in values]
+    return words if len(set(words)) == len(set(exact)) else exact
+
+
+def _short(value: Any) -> str:
     if isinstance(value, list):
         return "×".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

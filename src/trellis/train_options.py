@@ -76,6 +76,9 @@ def parse(args: Sequence[str]) -> TrainOptions:
     values = _read(args, defaults)
     out, where = values.pop("out"), Where(values.pop("cluster"), values.pop("workers"))
     values["env_options"] = {**defaults.env_options, **values["env_options"]}
+    written = {arg.partition("=")[0].replace("_", "-") for arg in args}
+    if written & {"--steps", "--total-steps"} and "--max-iterations" not in written:
+        values["max_iterations"] = None  # what was asked for is not cut short by a preset
     return TrainOptions(from_json({"schema_version": SCHEMA_VERSION, **values}), out, where)
 
 

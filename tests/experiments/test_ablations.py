@@ -102,6 +102,18 @@ def test_verdicts_can_be_negative():
     assert claims(rows)[1]["holds"] is None  # One seed: nobody knows.
 
 
+def test_without_progress_there_is_no_verdict():
+    rows = [
+        row("no-line-search", 0.01, -1.0),
+        row("max-kl", 0.01, -1.0, paper=True),
+        row("penalty", 1.0, -50.0),
+        row("cg-iterations", 10, -1.0, paper=True, high=10.5),
+        row("fisher-fraction", 0.1, -50.0, paper=True),
+        row("fisher-fraction", 1.0, -1.0),
+    ]
+    assert [c["holds"] for c in claims(rows) if c["group"] != "cg-iterations"] == [None] * 3
+
+
 def test_the_largest_fall_is_from_the_best_so_far():
     assert largest_fall(np.array([0.0, 8.0, np.nan, 2.0, 10.0, 9.0])) == 6
     assert largest_fall(np.array([1.0, 2.0, 3.0])) == 0

@@ -196,6 +196,28 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     assert cells(out, "paper/atari")["Breakout"] == "1.2"
 
 
+def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, monkeypatch):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    for game in (PONG, BREAKOUT):
+        config = dataclasses.replace(presets.resolve(game), total_steps=200)
+        begin(tmp_path / "runs" / game, config, 10.0)
+    play = atari_scores.play_policy
+
+    def meanwhile(*args):
+        if args[0].env == PONG:
+            atari.run(
+                Experiment(["Breakout"], runs=tmp_path / "runs"), out, print, report_only=True
+            )
+        return play(*args)
+
+    monkeypatch.setattr(atari_scores, "play_policy", meanwhile)
+    atari.run(Experiment(["Pong"], runs=tmp_path / "runs"), out, print, report_only=True)
+    found = json.loads((out / "atari.json").read_text())
+    assert {run["game"] for run in found["runs"]} == {"Pong", "Breakout"}
+    assert {record["game"] for record in found["random"]} == {"Pong", "Breakout"}
+
+
 def test_above_random_means_all_of_it_above_all_of_it():
     def above(low, random_high):
         played = {"mean_score": 0.0, "interval_95": [-1.0, random_high]}

@@ -135,6 +135,13 @@ def test_tensorboard_gets_the_numbers_and_a_purge_on_resume(tmp_path):
     assert starts == [201]  # TensorBoard hides what an earlier file says from here on.
 
 
+def test_tensorboard_forgets_an_attempt_that_begins_again(tmp_path):
+    for _ in range(2):
+        with RunLog(tmp_path) as log:
+            log.write(row(1))
+    assert [e.step for e in events(tmp_path) if e.HasField("session_log")] == [1]
+
+
 def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
     write(tmp_path, [1], tensorboard=True)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +20,11 @@ import numpy as np
 import pytest
 
 from trellis.envs.batch import BadValueError
+from trellis.messages import say
 from trellis.runs import checkpoint, folder
 from trellis.runs.checkpoint import CheckpointError, CheckpointWarning, load_latest
 from trellis.runs.config import SamplingConfig, TrainConfig
-from trellis.runs.folder import RunFolderError, read_config
+from trellis.runs.folder import RunFolderError, read_config, write_config
 from trellis.runs.log import read_metrics
 from trellis.runs.run import RunInterrupted, crossed, resume, train
 
@@ -318,6 +320,75 @@ def test_no_space_for_a_checkpoint_stops_the_run_and_loses_nothing(tmp_path, mon
     assert load_latest(tmp_path / "run" / "checkpoints").iteration == 4
     go_on(tmp_path / "run")
     assert whole(tmp_path / "run") == whole(tmp_path / "straight")
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_can_be_resumed(tmp_path, monkeypatch):
+    run(tmp_path / "straight")
+
+    def full(path, data):
+        path.write_bytes(data[:3])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint, "write_and_sync", full)
+    with pytest.raises(CheckpointError, match=r"no space left .* then resume") as caught:
+        run(tmp_path / "run")
+    assert "earlier checkpoints" not in str(caught.value)
+    monkeypatch.setattr("trellis.runs.folder.write_and_sync", full)
+    with pytest.raises(RunFolderError, match=r"cannot write .*No space left"):
+        run(tmp_path / "again")
+    monkeypatch.undo()
+    go_on(tmp_path / "run")
+    run(tmp_path / "again")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "config.json.tmp").touch()
+    run(tmp_path / "killed")
+    for name in ("run", "again", "killed"):
+        assert whole(tmp_path / name) == whole(tmp_path / "straight")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):  # not from the start
+        go_on(tmp_path / "run")
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_two_runs_that_begin_in_one_folder(tmp_path, finished):
+    """The second has found the folder empty before the first took it."""
+    path = tmp_path / "run"
+
+    class Slow(FakeTrainer):
+        def start(self):
+            if finished:
+                run(path)
+            else:
+                write_config(path, CONFIG)
+            return super().start()
+
+    other = dataclasses.replace(CONFIG, seed=77)
+    slow: Any = Slow(other)
+    with pytest.raises(RunFolderError, match="holds a run already"):
+        train(slow, path, quiet=True, tensorboard=False)
+    assert read_config(path) == CONFIG
+    assert not finished or len(read_metrics(path)) == 10
+
+
+def test_nobody_listens(tmp_path, monkeypatch):
+    """Standard error is a pipe that was closed at the other end."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    kept = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        stream = os.fdopen(writing, "w")
+        monkeypatch.setattr(sys, "stderr", stream)
+        trainer: Any = FakeTrainer(CONFIG, at(3, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+        with pytest.raises(RunInterrupted):
+            train(trainer, tmp_path / "run", tensorboard=False)
+        say("so it is")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        with contextlib.suppress(OSError):
+            stream.close()
+    assert load_latest(tmp_path / "run" / "checkpoints").iteration == 3
 
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path):

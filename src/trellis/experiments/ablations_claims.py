@@ -29,7 +29,7 @@ def largest_fall(seen: np.ndarray) -> float:
 
 
 def _claim(group: str, place: str, paper: str, found: str, holds: bool | None) -> dict[str, Any]:
-    """None: too few runs to say."""
+    """None: too few runs to say, or nothing was learned that could be degraded."""
     return {"group": group, "section": place, "paper": paper, "found": found, "holds": holds}
 
 
@@ -44,6 +44,11 @@ def _final(row: Row) -> float:
 def way(row: Row, base: Row) -> float:
     """How far a variation came, where the unchanged method came to 1."""
     return (_final(row) - _start(base)) / (_final(base) - _start(base))
+
+
+def _learned(base: Row) -> bool:
+    """Whether there is a way to measure others by."""
+    return _final(base) > _start(base)
 
 
 def _start(base: Row) -> float:
@@ -76,7 +81,7 @@ def _line_search(rows: Sequence[Row]) -> dict[str, Any]:
         "Without this line search, the algorithm occasionally computes large steps that cause a"
         " catastrophic degradation of performance",
         "; ".join(words),
-        max(more) > 0 and min(more) >= 0,
+        max(more) > 0 and min(more) >= 0 if _learned(base) else None,
     )
 
 
@@ -111,7 +116,7 @@ def _fisher(rows: Sequence[Row]) -> dict[str, Any]:
         " subset of the data without severely degrading the quality of the final step. Hence, we"
         " can compute it on 10% of the data",
         "; ".join(words),
-        way(_paper(group), full) >= NEARLY,
+        way(_paper(group), full) >= NEARLY if _learned(full) else None,
     )
 
 
@@ -136,5 +141,7 @@ def _penalty(rows: Sequence[Row]) -> dict[str, Any]:
         "Empirically, it is hard to robustly choose the penalty coefficient, so we use a hard"
         " constraint instead of a penalty",
         "; ".join(words),
-        len(good(constraint)) / len(constraint) > len(good(penalty)) / len(penalty),
+        len(good(constraint)) / len(constraint) > len(good(penalty)) / len(penalty)
+        if _learned(base)
+        else None,
     )

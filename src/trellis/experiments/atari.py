@@ -9,7 +9,6 @@ parameters, random actions by the rules of the game.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from trellis.experiments.sweep import execute
 from trellis.messages import UsageError
 from trellis.plots import seconds
 from trellis.runs import presets
+from trellis.runs.folder import locked, write_whole
 from trellis.runs.log import METRICS, read_metrics
 from trellis.runs.provenance import commit
 
@@ -62,9 +62,24 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
     }
 
     def save() -> None:
-        results.update(random=randoms, runs=list(runs.values()))
-        results["rows"] = atari_table.rows(results["runs"], randoms)
-        _write(out, results)
+        """With what others have written to the same file meanwhile."""
+        out.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            there = _read(out / JSON)
+            for record in there.get("runs", []):
+                if record["game"] not in asked.games:
+                    runs[record["run"]] = record
+            known = [(r["game"], r["env_options"]) for r in randoms]
+            randoms.extend(
+                r
+                for r in there.get("random", [])
+                if r["evaluation"]["episodes"] == EPISODES
+                and (r["game"], r["env_options"]) not in known
+            )
+            results.update(random=randoms, runs=list(runs.values()))
+            results["rows"] = atari_table.rows(results["runs"], randoms)
+            text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+            write_whole(out / JSON, text + "\n")
 
     for game, options in _rules(asked, found):
         if not any(r["game"] == game and r["env_options"] == options for r in randoms):
@@ -165,12 +180,3 @@ def _facts(run: FoundRun, last: Latest) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text("utf-8")) if path.is_file() else {}
-
-
-def _write(out: Path, results: dict[str, Any]) -> None:
-    """Whole or not at all: there may be an hour of play in it."""
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-    temporary = out / f"{JSON}.tmp"
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, out / JSON)

@@ -38,7 +38,7 @@ PAPER_STEPS = {
 
 def label(run: Record) -> str:
     """The row that a run belongs to: its preset, and what it has otherwise."""
-    words = [f"{key.split('.')[-1]}={short(value)}" for key, value in run["differs"].items()]
+    words = [f"{key.split('.')[-1]}={short([value])[0]}" for key, value in run["differs"].items()]
     return ", ".join([run["preset"], *words])
 
 

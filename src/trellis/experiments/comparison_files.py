@@ -15,6 +15,7 @@ from typing import Any
 from trellis.experiments import comparison_figure
 from trellis.experiments.comparison_claims import NOT_MEASURED, SOLVED, claims
 from trellis.experiments.comparison_runs import METHODS, TASKS
+from trellis.runs.folder import write_whole
 
 SCORES = {
     "task": "task",
@@ -56,14 +57,21 @@ def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     text = json.dumps(task, indent=1, ensure_ascii=False, allow_nan=False)
     # A curve is hundreds of numbers: on one line, not on one each.
     text = re.sub(r"\[[-+\d.eE,\s]+\]", lambda found: " ".join(found[0].split()), text)
-    (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    write_whole(out / f"{name}.json", text + "\n")  # It may have days of training in it.
     refresh(out)
 
 
 def read_tasks(out: Path) -> dict[str, Any]:
     """The results of all tasks in a folder, in the paper's order."""
     paths = {name: out / f"{name}.json" for name in TASKS}
-    return {n: json.loads(p.read_text("utf-8")) for n, p in paths.items() if p.is_file()}
+    return {n: _read_task(p) for n, p in paths.items() if p.is_file()}
+
+
+def _read_task(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}): move it away") from error
 
 
 def refresh(out: Path) -> None:

@@ -58,7 +58,7 @@ def run(
     """Trains, evaluates and writes the results to the folder `out`."""
     from trellis import plots
 
-    plans = {task: _plans(task, seeds, runs) for task in tasks}
+    plans = {task: _plans(task, seeds, runs, threads=1 if parallel > 1 else 0) for task in tasks}
     execute([plan for of_task in plans.values() for plan in of_task], parallel, say)
     results = [_summary(task, of_task) for task, of_task in plans.items()]
     out.mkdir(parents=True, exist_ok=True)
@@ -82,9 +82,9 @@ def run(
     return results
 
 
-def _plans(task: Task, seeds: int, runs: Path) -> list[RunPlan]:
+def _plans(task: Task, seeds: int, runs: Path, threads: int = 1) -> list[RunPlan]:
     # One thread each: several runs side by side use the cores better than one run on all of them.
-    options = ("--steps", str(task.steps), "--threads", "1")
+    options = ("--steps", str(task.steps), "--threads", str(threads))
     return [
         RunPlan(runs / f"{task.env}-{seed}", task.env, seed, options)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)

@@ -255,15 +255,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _why_not_written(error: OSError, iteration: int, parent: Path) -> str:
+    what = f"the checkpoint of iteration {iteration} in {parent}"
+    intact = "; earlier checkpoints are intact" if _all(parent) else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"no space left to write the checkpoint of iteration {iteration} in {parent};"
-            " earlier checkpoints are intact: free some space, then resume the run"
-        )
-    return (
-        f"cannot write the checkpoint of iteration {iteration} in {parent}:"
-        f" {error.strerror or error}; earlier checkpoints are intact"
-    )
+        return f"no space left to write {what}{intact}: free some space, then resume the run"
+    return f"cannot write {what}: {error.strerror or error}{intact}"
 
 
 def newest_iteration(parent: Path) -> int | None:

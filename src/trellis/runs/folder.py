@@ -65,7 +65,7 @@ def require_run(folder: Path) -> None:
 
 def require_empty(folder: Path) -> None:
     """Raises unless a new run can begin in this folder."""
-    if folder.is_dir() and not any(folder.iterdir()):
+    if folder.is_dir() and all(path.name == f"{CONFIG}.tmp" for path in folder.iterdir()):
         return
     if (folder / CONFIG).exists():
         raise RunFolderError(
@@ -108,18 +108,37 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: TrainConfig) -> None:
-    """Writes or replaces the configuration, whole or not at all; makes the folder if need be."""
+    """Writes or replaces the configuration; makes the folder if need be."""
     text = json.dumps(as_json(config), indent=2) + "\n"
-    temporary = folder / f"{CONFIG}.tmp"
+    make_folder(folder)
+    try:
+        write_whole(folder / CONFIG, text)
+    except OSError as error:
+        raise _unusable(folder / CONFIG, error) from error
+
+
+def make_folder(folder: Path) -> None:
+    """If there is none; raises in words where that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_and_sync(temporary, text.encode())
-        os.replace(temporary, folder / CONFIG)
-        sync_folder(folder)
     except OSError as error:
-        raise RunFolderError(
-            f"cannot write {folder / CONFIG}: {error.strerror or error}; choose another --out"
-        ) from error
+        raise _unusable(folder, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"cannot write {path}: {error.strerror or error}; choose another --out")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file with this text, whole or as it was before."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        write_and_sync(temporary, text.encode())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
 
 
 @contextlib.contextmanager

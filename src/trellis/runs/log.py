@@ -38,8 +38,8 @@ class RunLog:
         self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
         self._events = None
         if tensorboard:
-            purge_from = None if from_iteration == 0 else steps + 1
-            self._events = _open_events(Path(folder) / TENSORBOARD, purge_from)
+            events = Path(folder) / TENSORBOARD
+            self._events = _open_events(events, steps + 1 if events.exists() else None)
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """One iteration's line, out of this process's hands when this returns."""

@@ -4,6 +4,7 @@ One interface, three makings: `Progress` itself shows nothing, `BarProgress` dra
 `LineProgress` prints a line every few seconds and the last one, for logs and pipes.
 """
 
+import contextlib
 import math
 import sys
 import time
@@ -62,7 +63,8 @@ class LineProgress(Progress):
             return
         # A name for each, so that a line can be read, and found, without the ones before it.
         words = [f"{name} {value}" for name, value in self._pending.items() if value != "-"]
-        print("  ".join(words), file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # Whoever was reading may be gone.
+            print("  ".join(words), file=self._stream, flush=True)
         self._pending, self._printed = None, self._clock()
 
 
@@ -98,10 +100,12 @@ class BarProgress(Progress):
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         columns: dict[str, Any] = {**self._pace.columns(metrics)}
-        self._bar.update(self._task, completed=self._pace.part(metrics), **columns)
+        with contextlib.suppress(OSError):
+            self._bar.update(self._task, completed=self._pace.part(metrics), **columns)
 
     def close(self) -> None:
-        self._bar.stop()
+        with contextlib.suppress(OSError):
+            self._bar.stop()
 
 
 def make_progress(

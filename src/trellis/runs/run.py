@@ -4,6 +4,7 @@ Evaluations and checkpoints fall due when the step count crosses a multiple of t
 does not depend on where the run was interrupted. Evaluations change nothing but the best policy.
 """
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -21,6 +22,7 @@ from trellis.runs.config import TrainConfig
 from trellis.runs.folder import (
     RunFolderError,
     locked,
+    make_folder,
     read_config,
     require_empty,
     require_run,
@@ -28,7 +30,7 @@ from trellis.runs.folder import (
     resume_command,
     write_config,
 )
-from trellis.runs.log import RunLog
+from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ def train(
             return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
-    write_config(folder, trainer.config)
+    make_folder(folder)
     with locked(folder):
+        require_empty(folder)  # Another process may have been quicker.
+        write_config(folder, trainer.config)
         _save(trainer, folder, state)  # So that a run can be resumed from its first moment.
         return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
 
@@ -97,7 +101,7 @@ def resume(
     if steps is not None:
         # A run that is limited by its iterations has fewer steps than it was allowed.
         planned = config.total_steps
-        if config.max_iterations is not None:
+        if config.max_iterations is not None and _has_begun(folder):
             planned = int(checkpoints.load_latest(folder / checkpoints.CHECKPOINTS).values["steps"])
         if steps < planned:
             raise RunFolderError(
@@ -199,6 +203,11 @@ def _save(trainer: "Learner", folder: Path, state: "TrainState") -> None:
 
 def _take_up(trainer: "Learner", folder: Path) -> "TrainState":
     require_same_run(folder, trainer.config)
+    if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
+        state = trainer.start()
+        write_config(folder, trainer.config)
+        _save(trainer, folder, state)
+        return state
     checkpoint = checkpoints.load_latest(folder / checkpoints.CHECKPOINTS)
     differences = checkpoints.version_differences(checkpoint)
     if differences:
@@ -211,6 +220,13 @@ def _take_up(trainer: "Learner", folder: Path) -> "TrainState":
     if read_config(folder) != trainer.config:
         write_config(folder, trainer.config)
     return state
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is anything to take up; of a run that has lost its checkpoints there is."""
+    log = folder / METRICS
+    saved = checkpoints.newest_iteration(folder / checkpoints.CHECKPOINTS) is not None
+    return saved or (log.is_file() and log.stat().st_size > 0)
 
 
 class _StopSignals:
@@ -234,7 +250,8 @@ class _StopSignals:
         self.received = signal.Signals(number)
         self._restore()
         if not self._quiet:  # Past Python's buffers, which the interrupted line may be using.
-            os.write(2, b"\nStopping after this iteration; again to stop at once.\n")
+            with contextlib.suppress(OSError):  # Whoever was listening may be gone.
+                os.write(2, b"\nStopping after this iteration; again to stop at once.\n")
 
     def _restore(self) -> None:
         while self._old:
