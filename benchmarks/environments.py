@@ -117,7 +117,9 @@ def hopper_over_sync_vector_env() -> Figure:
 
     theirs, ours = take_turns(step_rival, lambda: drive(env, actions), rounds=5)
     rival.close()
-    return Figure("Hopper-v5, 64 environments, over SyncVectorEnv", ratio(theirs, ours), 2.5, True)
+    return Figure(
+        "Hopper-v5, 64 environments, all cores, over SyncVectorEnv", ratio(theirs, ours), 2.5, True
+    )
 
 
 def run() -> list[Figure]:

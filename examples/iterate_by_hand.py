@@ -12,12 +12,14 @@ def main(iterations: int = 30) -> float:
     for _ in range(iterations):
         state, metrics = trainer.iterate(state)
         if metrics["iteration"] % 10 == 0:
+            # No return where no episode ended: good policies play longer than an iteration.
+            mean_return = metrics.get("episode_return_mean", float("nan"))
             print(
-                f"{metrics['steps']:>6} steps  return {metrics['episode_return_mean']:6.1f}"
+                f"{metrics['steps']:>6} steps  return {mean_return:6.1f}"
                 f"  KL {metrics['kl']:.4f}  {metrics['status']}"
             )
 
-    # A state is a value: keep one, go on, come back. Training from it again repeats itself.
+    # Frozen, a state can be come back to, environments included: training repeats itself.
     arrays, values = trainer.freeze(state)
     one, _ = trainer.iterate(state)
     again, _ = trainer.iterate(trainer.thaw(arrays, values))

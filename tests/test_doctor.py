@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,20 @@ def test_a_healthy_machine(capsys, monkeypatch):
 def test_the_lists_are_those_of_the_project():
     about = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(doctor.NEEDED) == {re.split(r"[<>=\[]", line)[0] for line in about["dependencies"]}
-    assert doctor.EXTRAS.keys() <= about["optional-dependencies"].keys()
+    found = packages_distributions()
+    for extra, modules in doctor.EXTRAS.items():
+        wanted = {re.split(r"[<>=\[]", n)[0] for n in about["optional-dependencies"][extra]}
+        assert {found[module][0].lower().replace("_", "-") for module in modules} == {
+            name.lower() for name in wanted
+        }
+
+
+def test_a_package_that_cannot_be_imported_is_broken(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("raise ImportError('libGL.so.1 is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    check = doctor.package("half_installed", "pip install it", needed=False)
+    assert check.state == "broken"
+    assert "libGL.so.1 is missing" in check.detail
 
 
 @pytest.mark.parametrize(("needed", "code"), [(True, 1), (False, 0)])

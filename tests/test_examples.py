@@ -23,7 +23,7 @@ def test_custom_network():
 
 
 def test_iterate_by_hand():
-    assert iterate_by_hand.main(12) > 40
+    assert iterate_by_hand.main() > 40
 
 
 def test_compare_two_settings():

@@ -1,5 +1,6 @@
 """The loop: it learns what can be known beforehand, repeats itself exactly, and can be put back."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -293,3 +294,24 @@ def test_spaces_that_no_policy_can_read_are_refused():
         Trainer(config, lambda n: envs.make(Text, n))
     with pytest.raises(UnsupportedSpaceError, match="cannot be drawn; supported are"):
         Trainer(config, lambda n: envs.make(WholeNumbers, n))
+
+
+def test_from_an_earlier_state_episodes_begin_anew(caplog):
+    """The environments are where the last state has them: what an earlier one saw is past."""
+    trainer = Trainer(SMALL)
+    kept, _ = trainer.iterate(trainer.start())
+    trainer.iterate(kept)
+    assert not caplog.records
+    again, _ = trainer.iterate(kept)
+    assert "moved on" in caplog.text
+    once_more, _ = trainer.iterate(kept)
+    assert again.theta.tobytes() == once_more.theta.tobytes()
+
+
+def test_a_copy_of_the_last_state_is_as_good(caplog):
+    trainers = [Trainer(SMALL) for _ in range(2)]
+    states = [trainer.iterate(trainer.start())[0] for trainer in trainers]
+    one, _ = trainers[0].iterate(states[0])
+    two, _ = trainers[1].iterate(copy.deepcopy(states[1]))
+    assert one.theta.tobytes() == two.theta.tobytes()
+    assert not caplog.records

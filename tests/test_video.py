@@ -104,6 +104,7 @@ def test_real_time_skips_steps_that_the_eye_would_miss(cartpole, monkeypatch):
 def test_gl_is_chosen_once_and_only_where_it_is_there(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     for there, chosen in ((("EGL", "OSMesa"), "egl"), (("OSMesa",), "osmesa"), ((), None)):
         monkeypatch.delenv("MUJOCO_GL", raising=False)
         monkeypatch.delenv("PYOPENGL_PLATFORM", raising=False)

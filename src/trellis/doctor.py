@@ -1,5 +1,6 @@
 """What is installed on this machine and whether it works, each tried rather than looked up."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -27,9 +28,9 @@ NEEDED = (
     "cma",
 )
 EXTRAS = {
-    "mujoco": ("mujoco",),
+    "mujoco": ("mujoco", "imageio"),
     "plots": ("matplotlib",),
-    "video": ("imageio", "imageio_ffmpeg"),
+    "video": ("imageio", "imageio_ffmpeg", "pygame"),
     "tensorboard": ("tensorboardX",),
     "atari": ("ale_py", "cv2"),
     "ray": ("ray",),
@@ -87,9 +88,14 @@ def checks():
 
 
 def package(module: str, install: str, *, needed: bool) -> Check:
-    """Whether a package is there, in which version."""
+    """Whether a package is there and can be imported, in which version."""
     if importlib.util.find_spec(module) is None:
         return Check(module, "broken" if needed else "missing", install)
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        importlib.import_module(module)
+    except Exception as failure:
+        return Check(module, "broken", f"{type(failure).__name__}: {failure}")
     names = importlib.metadata.packages_distributions().get(module, [module])
     try:
         return Check(module, "ok", importlib.metadata.version(names[0]))

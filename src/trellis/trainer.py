@@ -93,12 +93,19 @@ class Trainer:
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
         """One iteration: the next state, and what happened in it.
 
-        After one that broke off (an exception, Ctrl-C in a notebook), episodes begin anew.
+        After one that broke off (an exception, Ctrl-C in a notebook), and from a state that is not
+        the last, episodes begin anew.
         """
         if self._adrift:
             state = self._anew(state)
         self._adrift = True
-        if self._standing[0] is not state.path or self._standing[1] is not state.discounted_return:
+        if not self._stands_at(state):
+            if state.path is not None and not self.config.sampling.starts_anew:
+                logger.warning(
+                    "the environments have moved on since this state, so its episodes start anew;"
+                    " to come back to a state with them, freeze it, and thaw what was frozen"
+                )
+                state = self._anew(state)
             self._stand(state)
         team = self._team
         clock = [time.perf_counter()]
@@ -160,6 +167,16 @@ class Trainer:
             return moments, 1.0
         moments = moments.merge(collected.returns)
         return moments, float(np.sqrt(moments.variance + 1e-8))
+
+    def _stands_at(self, state: TrainState) -> bool:
+        """Whether the environments are where the state has them, or a copy of it."""
+        path, returns = self._standing
+        if path is state.path and returns is state.discounted_return:
+            return True
+        if path is None or state.path is None:
+            return False
+        pairs = zip((*path, returns), (*state.path, state.discounted_return), strict=True)
+        return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
     def _stand(self, state: TrainState, rows: envs.Rows | None = None) -> None:
         """Puts the shards where the state says, with the environments' snapshot if there is one."""

@@ -55,6 +55,14 @@ def test_expected_advantages_by_state_and_by_time(drawn: Drawn):
     assert (middle <= right + SLACK).all()
 
 
+def test_lemma_2_is_attained():
+    """One state, two actions that are worth ±1 beside their mean, and a policy that takes one."""
+    mdp = FiniteMDP(np.ones((1, 2, 1)), np.array([[1.0, -1.0]]), np.ones(1), 0.9)
+    old, new = mdp.evaluate(mdp.uniform_policy()), np.array([[1.0, 0.0]])
+    assert old.expected_advantage(new) == pytest.approx([1.0])
+    assert bounds.advantage_bound(old, new) == pytest.approx(1.0)
+
+
 @examples(100)
 @given(problems())
 def test_errors_are_sums_of_the_gaps_over_time(drawn: Drawn):

@@ -45,10 +45,11 @@ def test_step_maximizes_the_bound(drawn: Drawn):
 
 
 def test_step_by_hand():
-    mdp = garnet(6, 3, 2, np.random.default_rng(0), gamma=0.9)
+    mdp = garnet(6, 3, 2, np.random.default_rng(4), gamma=0.9)
     old = mdp.evaluate(mdp.uniform_policy())
     target = np.eye(3)[old.advantages.argmax(axis=1)]
     epsilon = old.advantages.max()
+    assert np.abs(old.advantages).max() > 1.4 * epsilon  # Theorem 1's, which would be wrong here
     gain = old.visitation @ old.advantages.max(axis=1)
     assert best_step(old, target) == pytest.approx(gain * 0.01 / (4.0 * epsilon * 0.9))
 

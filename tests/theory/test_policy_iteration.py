@@ -28,13 +28,18 @@ SLACK = 1e-10
 @examples(600)
 @given(problems(max_states=4))
 def test_algorithm_1_never_falls_and_keeps_its_certificate(drawn: Drawn):
-    for iteration in iterate(drawn.mdp, drawn.old.policy, algorithm1, 2):
+    old = drawn.old
+    for iteration in iterate(drawn.mdp, old.policy, algorithm1, 2):
         certificate = iteration.certificate
         assert certificate.gain >= -SLACK
         assert certificate.gain >= certificate.minorizer_gain - SLACK
         assert certificate.gain >= certificate.theorem1_gain - SLACK
         assert certificate.gain >= certificate.coupling_gain - SLACK
+        assert certificate.coupling_gain >= certificate.theorem1_gain - SLACK
         assert certificate.minorizer_gain >= -SLACK
+        promised = bounds.coupling_bound(old, iteration.new.policy) - old.performance
+        assert certificate.coupling_gain == pytest.approx(promised, rel=1e-9, abs=1e-9)
+        old = iteration.new
 
 
 @examples(150)

@@ -274,6 +274,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
     parser.add_argument("--seeds", type=int, default=10, help="random MDPs a discount")
     arguments = parser.parse_args()
+    if arguments.seeds < 1:
+        parser.error("there must be one random MDP or more")
     results = run(arguments.out, arguments.seeds)
     print(f"wrote theory.json, theory.csv, theory.png to {arguments.out}", end=" ")
     print(f"in {results['seconds']} s")

@@ -211,7 +211,7 @@ def noise_over_signal(gradients: np.ndarray, q_values: int, steps: int) -> dict[
     noise = float(np.var(gradients, axis=0, ddof=1).sum())
     mean = gradients.mean(axis=0)
     signal = float(mean @ mean) - noise / count  # the mean's own noise is none
-    if signal <= 0:
+    if not signal > 0:
         raise RuntimeError(
             f"{count} batches are too few to tell the gradient from its noise; raise --batches"
         )
@@ -234,6 +234,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
     parser.add_argument("--batches", type=int, default=Sweep.batches, help="of each sampler")
     arguments = parser.parse_args()
+    if arguments.batches < 2:
+        parser.error("a variance needs two batches or more")
     results = run(arguments.out, Sweep(batches=arguments.batches))
     print(f"wrote vine-variance.json, vine-variance.png to {arguments.out}", end=" ")
     print(f"in {results['seconds']} s")
