@@ -30,16 +30,25 @@ def make(game: str, num_envs: int, **options) -> AtariBatch:
     return batch
 
 
-def follow_gymnasium(game: str, steps: int, **wrapper) -> None:
+def follow_gymnasium(game: str, steps: int, seeds=(17, 4), max_frames=108_000, **wrapper) -> None:
     """Two rows of ours beside two of Gymnasium's wrapped environments."""
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
     gymnasium.register_envs(ale_py)
-    options = {"end_on_lost_life": wrapper.get("terminal_on_life_loss", False)}
-    env, rng, seeds = make(game, 2, **options), np.random.default_rng(0), [17, 4]
+    options = {
+        "end_on_lost_life": wrapper.get("terminal_on_life_loss", False),
+        "action_repeat": wrapper.get("frame_skip"),
+        "max_frames": max_frames,
+    }
+    env, rng = make(game, 2, **options), np.random.default_rng(0)
     theirs = []
     for _ in range(2):
-        plain = gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)
+        plain = gymnasium.make(
+            f"ALE/{game}-v5",
+            frameskip=1,
+            repeat_action_probability=0.0,
+            max_num_frames_per_episode=max_frames,
+        )
         theirs.append(FrameStackObservation(AtariPreprocessing(plain, **wrapper), 4))
     first = env.reset(np.arange(2), np.array(seeds))
     for row in range(2):
@@ -63,6 +72,12 @@ def follow_gymnasium(game: str, steps: int, **wrapper) -> None:
 
 def test_frames_and_rewards_are_gymnasiums():
     follow_gymnasium("Breakout", 250)
+
+
+def test_the_ends_of_episodes_are_gymnasiums():
+    """Also where the frames of doing nothing end one exactly, as with the seeds 3 and 9."""
+    follow_gymnasium("Boxing", 30, (3, 9), max_frames=25)
+    follow_gymnasium("Boxing", 60, max_frames=45, frame_skip=1)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from trellis.experiments.reproduce import reproduce
 from trellis.messages import UsageError
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import EstimationConfig, PolicyConfig, TrainConfig
-from trellis.runs.folder import RunFolderError, read_config
+from trellis.runs.folder import RunFolderError, read_config, write_config
 from trellis.runs.state import Evaluation
 
 PONG, BREAKOUT = env_id("Pong"), env_id("Breakout")
@@ -136,6 +136,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     begin(runs / "b", dataclasses.replace(modern, seed=1, total_steps=300), 12.0)
     begin(runs / "c", dataclasses.replace(paper, sampling=sampling), 1.2)
     begin(runs / "new", dataclasses.replace(modern, seed=2), 99.0, [])
+    write_config(runs / "newer", dataclasses.replace(modern, seed=3))
     begin(runs / "other", TrainConfig("CartPole-v1", preset="modern/classic"), 99.0)
     said: list[str] = []
     asked = Experiment(["Pong", "Breakout"], runs=runs)
@@ -145,6 +146,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     assert results["command"].startswith("trellis reproduce atari --games Pong Breakout --preset")
     assert "--report-only" in results["command"]
     assert "new is left out: it has no iteration yet" in said
+    assert "newer is left out: it has no iteration yet" in said
     facts = {run["run"]: run for run in results["runs"]}
     assert facts.keys() == {"a/pong", "b", "c"}
     assert [facts[name]["finished"] for name in facts] == [True, False, False]

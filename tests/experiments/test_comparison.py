@@ -104,14 +104,18 @@ def record(method, score, *, velocity=1.0, length=1000.0, curve=(0.0, 10.0), int
     run = {"mean_return": score, "mean_velocity": velocity, "median_length": length}
     points = list(np.linspace(*curve, 11))
     curves = {"return_by_steps": {"x": list(range(0, 110, 10)), "mean": points}}
-    return {"label": method, **run, "interval_95": interval, "runs": [run, run], "curves": curves}
+    about = {"label": method, "scale": 1.0, "interval_95": interval}
+    return {**about, **run, "runs": [run, run], "curves": curves}
 
 
 def test_claims_follow_the_numbers():
     def judge(**methods):
         return claims({"hopper": {"methods": methods}})
 
-    walks = judge(trpo=record("A", 2000.0), cem=record("B", 300.0, velocity=0.2))
+    walks = judge(
+        trpo=record("A", 2000.0, interval=(1900.0, 2100.0)),
+        cem=record("B", 300.0, velocity=0.2, interval=(200.0, 400.0)),
+    )
     assert verdict(walks, "Single path")["holds"] is True
     assert "2 of 2 seeds" in verdict(walks, "Single path")["found"]
     others = ["cartpole", "swimmer", "trpo-vine on hopper", "walker"]
@@ -139,6 +143,17 @@ def test_claims_follow_the_numbers():
         cem=record("B", 2100.0, interval=(2050.0, 2150.0)),
     )
     assert verdict(close, "… yielding")["holds"] is None
+    ahead = judge(
+        trpo=record("A", 2000.0, interval=(500.0, 3500.0)),
+        cem=record("B", 1999.0, interval=(1990.0, 2008.0)),
+    )
+    assert verdict(ahead, "… yielding")["holds"] is None
+    assert verdict(judge(trpo=record("A", 2.0), cem=record("B", 1.0)), "… yiel")["holds"] is None
+    scaled = judge(
+        trpo=record("A", 2000.0, interval=(1900.0, 2100.0)),
+        cem={**record("B", 300.0, interval=(200.0, 400.0)), "scale": 0.1},
+    )
+    assert verdict(scaled, "… yielding")["holds"] is None
     apart = judge(
         trpo=record("A", 2000.0, interval=(1900.0, 2040.0)),
         cem=record("B", 2100.0, interval=(2050.0, 2150.0)),
@@ -152,6 +167,16 @@ def test_claims_follow_the_numbers():
     slow = judge(**{"trpo": record("A", 1.0), "empirical-fim": record("B", 1.0, curve=(0, 5))})
     assert verdict(slow, "The rate")["holds"] is False
     assert "never as far as" in verdict(slow, "The rate")["found"]
+    other = {**record("B", 1.0), "scale": 0.1}
+    scaled = judge(**{"trpo": record("A", 1.0), "empirical-fim": other})
+    assert verdict(scaled, "The rate")["holds"] is None
+
+
+@pytest.mark.parametrize(("end", "holds"), [(5.0, True), (10.0, None), (20.0, False)])
+def test_a_little_slower_is_too_near_to_tell(end, holds):
+    methods = {"trpo": record("A", 1.0), "max-kl": record("B", 1.0, curve=(0, end))}
+    found = claims({"cartpole": {"methods": methods}})
+    assert verdict(found, "The max KL")["holds"] is holds
 
 
 def test_curves_are_means_over_seeds_against_steps_and_seconds():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from trellis.cli import main
-from trellis.experiments import training
+from trellis.experiments import sweep, training
 from trellis.experiments.sweep import RunPlan, complaint, execute
 from trellis.experiments.training import Task
 from trellis.runs import checkpoint
@@ -72,14 +73,39 @@ def test_an_option_that_would_change_nothing_is_refused(arguments, tmp_path, cap
     assert f"{option} is an option of" in capsys.readouterr().err
 
 
+def test_a_run_that_is_killed_says_so(tmp_path, monkeypatch):
+    script = "echo iteration 7 >&2; kill -9 $$"
+    monkeypatch.setattr(sweep, "_command", lambda _: ["sh", "-c", script])
+    with pytest.raises(RuntimeError, match=r"ended by SIGKILL .*memory(.|\n)*iteration 7"):
+        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_sweep_alone_reaches_its_runs_however_early(tmp_path, monkeypatch, number):
+    """It comes while the process of a run is being started."""
+    monkeypatch.setattr(sweep, "_command", lambda _: ["sleep", "60"])
+    real = subprocess.Popen
+
+    def slow(*args, **options):
+        os.kill(os.getpid(), number)
+        time.sleep(0.3)
+        return real(*args, **options)
+
+    monkeypatch.setattr(sweep.subprocess, "Popen", slow)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
+        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, lambda _: None)
+    assert time.monotonic() - began < 20
+
+
 @pytest.mark.slow
 def test_a_sweep_that_is_terminated_stops_its_runs(tmp_path):
     run = tmp_path / "run"
-    sweep = (
+    program = (
         "from pathlib import Path; from trellis.experiments.sweep import RunPlan, execute;"
         f"execute([RunPlan(Path({str(run)!r}), 'CartPole-v1', 0)], 1, print)"
     )
-    process = subprocess.Popen([sys.executable, "-c", sweep], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 100
     metrics = run / "metrics.jsonl"
     while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):

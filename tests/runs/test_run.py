@@ -370,6 +370,21 @@ def test_two_runs_that_begin_in_one_folder(tmp_path, finished):
     assert not finished or len(read_metrics(path)) == 10
 
 
+def test_a_run_that_is_taken_up_stays_as_it_is(tmp_path):
+    """Between reading its settings and going on, nobody else may change them."""
+    run(tmp_path / "run", callbacks=[lambda *_: False])
+
+    def make(config):
+        with (
+            pytest.raises(RunFolderError, match="another process"),
+            folder.locked(tmp_path / "run"),
+        ):
+            pass
+        return FakeTrainer(config)
+
+    resume(tmp_path / "run", make_trainer=make, quiet=True, tensorboard=False)  # pyright: ignore
+
+
 def test_nobody_listens(tmp_path, monkeypatch):
     """Standard error is a pipe that was closed at the other end."""
     reading, writing = os.pipe()
@@ -433,7 +448,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "LOCK_SECONDS", 0.1)
     held = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with pytest.raises(RunFolderError, match="being trained by another process"):
+    with pytest.raises(RunFolderError, match="in the hands of another process"):
         go_on(tmp_path, steps=120)
     assert read_config(tmp_path) == CONFIG
     os.close(held)

@@ -95,15 +95,23 @@ def _check_traffic(team, state, pickled):
     assert counted < sum(pickled) < counted + 1000 * len(pickled)
 
 
-def test_workers_that_are_killed_in_every_phase():
-    teams = []
+def test_workers_that_are_killed_in_every_phase(monkeypatch):
+    teams, start = [], RayTeam._start
+
+    def start_and_kill(team, span, **options):
+        built = start(team, span, **options)
+        monkeypatch.setattr(RayTeam, "_start", start)  # the first one alone
+        ray.kill(team._actors[span])
+        return built
+
+    monkeypatch.setattr(RayTeam, "_start", start_and_kill)
 
     def on_team(team):
         kill_workers(team)
         teams.append(team)
 
     result = train(CARTPOLE, team_on("auto", 2), on_team=on_team)
-    assert teams[0].losses == len(FAULTS)
+    assert teams[0].losses == 1 + len(FAULTS)
     assert result == train(CARTPOLE)
 
 

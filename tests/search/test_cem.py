@@ -91,6 +91,11 @@ def test_it_goes_on_from_its_record():
     assert other.generation == 6
 
 
+def test_an_elite_is_not_larger_by_rounding():
+    assert CEM(np.zeros(2), 1.0, population=70).elite == 7
+    assert CEM(np.zeros(2), 1.0, population=71).elite == 8
+
+
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="population of 2 or more"):
         CEM(np.zeros(2), 1.0, population=1)

@@ -85,11 +85,13 @@ class Emulator:
         counters[STREAM] = seed
         noops = self._draw_noops(seed)
         self._restart()
+        drawn = False
         for _ in range(noops):
             self._ale.act(0)
-            if self._ale.game_over():
+            drawn = not self._ale.game_over()
+            if not drawn:
                 self._restart()
-        if noops or self._start is None:
+        if drawn or self._start is None:
             self._ale.getScreenGrayscale(self._screen)
         else:
             self._screen[...] = self._first_screen  # restoring does not draw
@@ -162,7 +164,7 @@ class Emulator:
                 ale.getScreenGrayscale(self._screen)
         if pools:
             np.maximum(self._screen, self._before, out=self._screen)
-        elif look:
+        elif look and not (self._game.seen.pools and (terminated or truncated)):
             ale.getScreenGrayscale(self._screen)
         if look:
             frames = self._row["frames"]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from typing import Any
 
 from trellis.envs.atari_worker import DONE, MemoryLayout
@@ -33,6 +34,7 @@ class Processes:
             raise OSError("Atari's emulators need Unix sockets: Linux, macOS, or WSL on Windows")
         self._layout, self._edges = layout, edges
         self._memory_fd = _anonymous_file(layout.size)
+        self._close_memory = weakref.finalize(self, os.close, self._memory_fd)
         self.memory = mmap.mmap(self._memory_fd, layout.size)
         self._workers: list[tuple[subprocess.Popen[bytes], socket.socket] | None]
         self._workers = [None] * (len(edges) - 1)
@@ -122,9 +124,7 @@ class Processes:
         """Ends all processes and lets go of the memory."""
         for worker in range(len(self)):
             self._end(worker)
-        if self._memory_fd >= 0:
-            os.close(self._memory_fd)
-            self._memory_fd = -1
+        self._close_memory()
 
     def _worker(self, worker: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
         pair = self._workers[worker]

@@ -20,6 +20,7 @@ from trellis.experiments.sweep import execute
 from trellis.messages import UsageError
 from trellis.plots import seconds
 from trellis.runs import presets
+from trellis.runs.checkpoint import CHECKPOINTS, newest_iteration
 from trellis.runs.folder import locked, write_whole
 from trellis.runs.log import METRICS, read_metrics
 from trellis.runs.provenance import commit
@@ -110,8 +111,9 @@ def _begun(asked: Experiment, say: Say) -> list[tuple[FoundRun, Latest]]:
     """The runs in the folder that have an iteration behind them."""
     found: list[tuple[FoundRun, Latest]] = []
     for run in find_runs(asked.runs, asked.games):
-        last = atari_scores.latest(run)
-        if not last.iteration:
+        begun = newest_iteration(run.folder / CHECKPOINTS) is not None
+        last = atari_scores.latest(run) if begun else None
+        if last is None or not last.iteration:
             say(f"{run.name} is left out: it has no iteration yet")
             continue
         for other, _ in found:

@@ -44,6 +44,8 @@ OURS = ("trpo-vine-bootstrap",)
 WAY = 0.9
 SIMILAR = 1.5
 """A factor in steps, either way, within which two methods learn about as fast."""
+CLEARLY = 1.1
+"""A factor within which nobody can tell which of them is slower."""
 
 NOT_MEASURED = "not measured here"
 Finding = tuple[str, bool | None]
@@ -183,29 +185,39 @@ def _best(tasks: Results) -> list[Finding]:
     found: list[Finding] = []
     for name, task in tasks.items():
         methods = {key: record for key, record in task["methods"].items() if key not in OURS}
-        ours = set(TRPO) & methods.keys()
-        if not ours or len(methods) == len(ours):
+        others = {key: record for key, record in methods.items() if key not in TRPO}
+        scales = {record["scale"] for record in others.values()}
+        # With other budgets a method is not better or worse.
+        ours = {k: r for k, r in methods.items() if k in TRPO and scales == {r["scale"]}}
+        if not ours or not others:
             continue
-        best = max(methods, key=lambda method: methods[method]["mean_return"])
-        score = methods[best]
-        words = f"{name}: {score['label']} has the highest mean, {score['mean_return']:.0f}"
-        if best in ours:
+        trpo, other = (
+            max(records.values(), key=lambda record: record["mean_return"])
+            for records in (ours, others)
+        )
+        if trpo["mean_return"] == other["mean_return"]:
             equals = [
-                record["label"]
-                for method, record in methods.items()
-                if method not in ours and record["mean_return"] == score["mean_return"]
+                r["label"] for r in others.values() if r["mean_return"] == trpo["mean_return"]
             ]
-            words += f", and so have {', '.join(equals)}" if equals else ""
-            found.append((words, True))
+            words = f"{name}: {trpo['label']} has the highest mean, {trpo['mean_return']:.0f}"
+            found.append((f"{words}, and so have {', '.join(equals)}", True))
             continue
-        trpo = methods[max(ours, key=lambda method: methods[method]["mean_return"])]
-        # Student's intervals; a single seed has none.
-        low, high = score["interval_95"][0], trpo["interval_95"][1]
-        apart = low is not None and high is not None and low > high
-        words += f", {trpo['label']} {trpo['mean_return']:.0f}"
-        words += " (intervals apart)" if apart else " (within the seeds' spread)"
-        found.append((words, False if apart else None))
+        ahead = trpo["mean_return"] > other["mean_return"]
+        first, second = (trpo, other) if ahead else (other, trpo)
+        apart = _apart(first, second)
+        how = "intervals apart" if apart else "within the seeds' spread"
+        words = (
+            f"{name}: {first['label']} has the highest mean, {first['mean_return']:.0f},"
+            f" {second['label']} {second['mean_return']:.0f} ({how})"
+        )
+        found.append((words, ahead if apart else None))
     return found
+
+
+def _apart(higher: Mapping[str, Any], lower: Mapping[str, Any]) -> bool:
+    """Whether Student's intervals do not meet; a single seed has none."""
+    low, high = higher["interval_95"][0], lower["interval_95"][1]
+    return low is not None and high is not None and low > high
 
 
 def _speed(tasks: Results, method: str, names: Sequence[str], *, slower: bool) -> list[Finding]:
@@ -225,5 +237,10 @@ def _speed(tasks: Results, method: str, names: Sequence[str], *, slower: bool) -
             f" {methods['trpo']['mean_return']:.0f}"
         )
         holds = ratio > 1 if slower else 1 / SIMILAR <= ratio <= SIMILAR
-        found.append((words, bool(holds)))
+        if methods[method]["scale"] != methods["trpo"]["scale"]:
+            found.append((f"{words} (at another scale)", None))
+        elif slower and 1 / CLEARLY <= ratio <= CLEARLY:
+            found.append((f"{words} (too near to tell)", None))
+        else:
+            found.append((words, bool(holds)))
     return found

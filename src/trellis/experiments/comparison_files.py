@@ -15,7 +15,7 @@ from typing import Any
 from trellis.experiments import comparison_figure
 from trellis.experiments.comparison_claims import NOT_MEASURED, SOLVED, claims
 from trellis.experiments.comparison_runs import METHODS, TASKS
-from trellis.runs.folder import write_whole
+from trellis.runs.folder import locked, write_whole
 
 SCORES = {
     "task": "task",
@@ -38,6 +38,8 @@ RUNS = (
     *("threads", "training_return", "mean_return", "std_return", "median_length", "mean_velocity"),
 )
 """The columns of runs.csv; role is compared or swept."""
+LOCK_SECONDS = 300.0
+"""For another command to draw what it has found."""
 BY_METHOD = ("methods", "sweeps", "videos")
 """The parts of a task's JSON that have an entry for each method."""
 
@@ -45,6 +47,12 @@ BY_METHOD = ("methods", "sweeps", "videos")
 def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     """A task's results, beside those of other methods, and all that follows from them."""
     out.mkdir(parents=True, exist_ok=True)
+    with locked(out, LOCK_SECONDS):
+        _write_task(out, name, task)
+        refresh(out)
+
+
+def _write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     before = read_tasks(out).get(name, {})
     by_method = {part: {**before.get(part, {}), **task[part]} for part in BY_METHOD}
     task = {
@@ -58,7 +66,6 @@ def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     # A curve is hundreds of numbers: on one line, not on one each.
     text = re.sub(r"\[[-+\d.eE,\s]+\]", lambda found: " ".join(found[0].split()), text)
     write_whole(out / f"{name}.json", text + "\n")  # It may have days of training in it.
-    refresh(out)
 
 
 def read_tasks(out: Path) -> dict[str, Any]:

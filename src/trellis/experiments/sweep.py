@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -146,13 +147,14 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None])
         with ThreadPoolExecutor(parallel) as pool, _exiting_when_terminated():
             try:
                 list(pool.map(one, waiting))
-            except BaseException as error:
+            except BaseException:
                 over.set()
-                # Ctrl-C has reached the runs already; they write a checkpoint and stop.
-                if not isinstance(error, KeyboardInterrupt):
-                    for child in list(running):
-                        child.terminate()
-                pool.shutdown(cancel_futures=True)
+                _terminate(running)  # They write a checkpoint and stop.
+                try:
+                    pool.shutdown(cancel_futures=True)
+                except BaseException:
+                    _terminate(running)  # A second Ctrl-C: at once.
+                    raise
                 raise
     finally:
         over.set()
@@ -171,7 +173,8 @@ def evaluate(plan: RunPlan, episodes: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _exiting_when_terminated() -> Iterator[None]:
-    """SIGTERM ends a sweep as an error would, and not before its runs have been told."""
+    """SIGTERM, or a terminal that closes, ends a sweep as an error would, and not before its runs
+    have been told."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -179,11 +182,21 @@ def _exiting_when_terminated() -> Iterator[None]:
     def leave(number: int, _: Any) -> None:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _terminate(running: set[subprocess.Popen[str]]) -> None:
+    for child in list(running):
+        child.terminate()
 
 
 def _finish(
@@ -191,10 +204,13 @@ def _finish(
 ) -> str | None:
     """Runs it to its end; what went wrong, if anything did."""
     while not over.is_set() and not plan.finished:
-        result = _trellis(plan.command, running)
+        result = _trellis(plan.command, running, over)
         if result.returncode == 0:
             return None
         said = complaint(result.stderr)
+        if result.returncode < 0:
+            killer = signal.Signals(-result.returncode).name
+            said = f"it was ended by {killer} (SIGKILL often means that memory ran out)\n{said}"
         if "another process" not in said and "holds a run already" not in said:
             return said
         over.wait(OTHERS_SECONDS)
@@ -208,15 +224,33 @@ def complaint(stderr: str) -> str:
     return "\n".join(lines[starts[-1] if starts else -5 :]) or "it died without a word"
 
 
+def _command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "trellis", *arguments]
+
+
 def _trellis(
-    arguments: list[str], running: set[subprocess.Popen[str]] | None = None
+    arguments: list[str],
+    running: set[subprocess.Popen[str]] | None = None,
+    over: threading.Event | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command of ours; `running` has its process meanwhile."""
-    command = [sys.executable, "-m", "trellis", *arguments]
+    """Runs a command of ours; `running` has its process meanwhile.
+
+    In a group of its own, so that Ctrl-C reaches it by us alone, and once: a second signal would
+    end it at once.
+    """
+    command = _command(arguments)
     running = set() if running is None else running
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0 if os.name == "posix" else None,
+    ) as child:
         running.add(child)
+        if over is not None and over.is_set():
+            child.terminate()
         try:
             out, error = child.communicate()
         finally:

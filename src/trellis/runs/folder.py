@@ -142,7 +142,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Two processes must not train in one folder; the lock goes with the process that holds it."""
     try:
         import fcntl
@@ -151,7 +151,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        deadline = time.monotonic() + LOCK_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,7 +159,7 @@ def locked(folder: Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise RunFolderError(
-                        f"{folder} is being trained by another process; wait for it or stop it"
+                        f"{folder} is in the hands of another process; wait for it or stop it"
                     ) from error
                 time.sleep(0.05)
             except OSError:  # A file system that cannot lock.

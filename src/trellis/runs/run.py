@@ -97,6 +97,19 @@ def resume(
     `make_trainer` is for runs whose environment has no id.
     """
     folder = Path(folder)
+    require_run(folder)
+    with locked(folder):  # From here on nobody changes its settings.
+        trainer = _made_again(folder, steps, make_trainer)
+        try:
+            state = _take_up(trainer, folder)
+            return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
+        finally:
+            trainer.close()
+
+
+def _made_again(
+    folder: Path, steps: int | None, make_trainer: "Callable[[TrainConfig], Learner] | None"
+) -> "Learner":
     config = read_config(folder)
     if steps is not None:
         # A run that is limited by its iterations has fewer steps than it was allowed.
@@ -111,18 +124,7 @@ def resume(
         config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
     if make_trainer is None:
         from trellis.learners import make_trainer
-    trainer = make_trainer(config)
-    try:
-        return train(
-            trainer,
-            folder,
-            resume=True,
-            quiet=quiet,
-            callbacks=callbacks,
-            tensorboard=tensorboard,
-        )
-    finally:
-        trainer.close()
+    return make_trainer(config)
 
 
 def _loop(

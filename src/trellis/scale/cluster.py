@@ -18,6 +18,13 @@ OBJECT_STORE_BYTES = 256 << 20
 """Of a Ray of our own: what passes through it are a few vectors."""
 
 
+TOKEN = "RAY_AUTH_TOKEN"
+_users = 0
+"""Of the connection that this process has made."""
+_set_here: list[str] = []
+"""Variables of the environment that go with it."""
+
+
 class ClusterError(RuntimeError):
     """The cluster cannot be used as asked; the message says why and what to do."""
 
@@ -36,15 +43,19 @@ def load_ray() -> Any:
 
 def connect(cluster: str) -> bool:
     """Joins the cluster, unless this process is in one already; whether that has to be undone."""
+    global _users
     ray = load_ray()
     if ray.is_initialized():
-        return False
+        _users += _users > 0
+        return _users > 0
     # Nothing of what runs here is anybody else's business.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if cluster == "local":
         # Other users of this machine must not be able to run code as this one: Ray asks for a
         # token, and would leave one in the home directory if there were none.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        if TOKEN not in os.environ:
+            os.environ[TOKEN] = secrets.token_hex(32)
+            _set_here.append(TOKEN)
         # By default Ray has workers stand back behind all else on the machine (nice 15). These do
         # what this process would have done itself.
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -54,16 +65,23 @@ def connect(cluster: str) -> bool:
             object_store_memory=OBJECT_STORE_BYTES,
             logging_level="ERROR",
         )
-        return True
-    if cluster != "auto":
-        _reach(cluster)
-    _join(ray, cluster)
+    else:
+        if cluster != "auto":
+            _reach(cluster)
+        _join(ray, cluster)
+    _users = 1
     return True
 
 
 def disconnect() -> None:
-    """Leaves the cluster; one that was started here ends."""
+    """Leaves the cluster, with the last who joined it; one that was started here ends."""
+    global _users
+    _users -= 1
+    if _users:
+        return
     load_ray().shutdown()
+    while _set_here:  # Another cluster has another token.
+        os.environ.pop(_set_here.pop(), None)
 
 
 def _reach(address: str) -> None:

@@ -91,8 +91,9 @@ class RayTeam:
             workers = choose_workers(shards, workers, self._cpus)
             self._spans = divide((0, shards), workers)
             self._place()
-            built = [self._start(span) for span in self._spans]
-            self._get(built)
+            built = {span: self._start(span) for span in self._spans}
+            for span, ref in built.items():
+                self._answer(span, ref, None, ())
         except BaseException:
             self.close()
             raise

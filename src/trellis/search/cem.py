@@ -38,7 +38,8 @@ class CEM:
         self.mean = np.array(mean, np.float64)
         self.std = np.full(self.mean.shape, float(std))
         self.population = population
-        self.elite = max(FEWEST_ELITE, math.ceil(elite_fraction * population))
+        # 0.1 · 70 is 7.000000000000001.
+        self.elite = max(FEWEST_ELITE, math.ceil(round(elite_fraction * population, 9)))
         self.generation = 0
         self._extra_variance = extra_variance * std**2
         self._noise_generations = noise_generations
