@@ -1,6 +1,8 @@
+import jax
 import numpy as np
 import pytest
 
+import trellis.estimation.critic as critic_module
 from trellis.estimation.critic import LinearCritic, MLPCritic
 
 
@@ -48,6 +50,27 @@ def test_the_fit_is_plain_adam():
         w -= 0.1 * (mu / (1 - 0.9**t)) / (np.sqrt(nu / (1 - 0.999**t)) + 1e-8)
     state, _ = critic.fit(state, x, None, target, np.random.default_rng(1))
     np.testing.assert_allclose(state["weights"], w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("minibatch", [64, 70])
+def test_minibatches_of_pictures_are_the_sum_of_their_pieces(minibatch, monkeypatch):
+    """Whole pieces, and some rows more; the mean is over all of them alike."""
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(256, size=(140, 2, 14, 14), dtype=np.uint8)
+    target = rng.normal(size=140)
+
+    def fit(at_once, rows):
+        monkeypatch.setattr(critic_module, "PICTURES_AT_ONCE", at_once)
+        network = MLPCritic((2, 14, 14), (8,), 1e-3, 2, rows, (4, 4))
+        state = network.init(np.random.default_rng(1))
+        return network.fit(state, pictures, None, target, np.random.default_rng(2))
+
+    pieces, loss = fit(32, minibatch)
+    jax.clear_caches()
+    whole, loss_of_whole = fit(1000, minibatch)
+    jax.clear_caches()
+    np.testing.assert_allclose(pieces["adam_mu"], whole["adam_mu"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(loss, loss_of_whole, rtol=1e-5)
 
 
 @pytest.mark.parametrize("critic", [MLPCritic(3), LinearCritic(3)], ids=["mlp", "linear"])

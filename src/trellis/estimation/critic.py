@@ -5,6 +5,7 @@ keep all they know in a dictionary of arrays, which is what a checkpoint writes.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -20,8 +21,8 @@ from trellis.sampling.frames import Stacks
 Array = Any  # a NumPy or a JAX array
 CriticState = dict[str, np.ndarray]
 
-PICTURES_AT_ONCE = 64
-"""That V is computed of together: few enough to stay near the cache."""
+PICTURES_AT_ONCE = 32
+"""That V, or a gradient, is computed of together: few enough to stay near the cache."""
 
 
 class Critic(Protocol):
@@ -154,7 +155,7 @@ def _fit(
 
     def descend(carry: tuple[Array, Any], rows: Array) -> tuple[tuple[Array, Any], Array]:
         vector, moments = carry
-        loss, gradient = jax.value_and_grad(loss_of)(vector, rows)
+        loss, gradient = _in_pieces(jax.value_and_grad(loss_of), network, vector, rows)
         direction, moments = cast(Any, adam.update(gradient, moments))
         return (vector - learning_rate * direction, moments), loss
 
@@ -184,6 +185,24 @@ def _predict(
         return values.at[index].set(value)
 
     return jax.lax.fori_loop(0, count, body, jnp.zeros(chunks.shape[:2], vector.dtype))
+
+
+def _in_pieces(
+    mean_of: Callable[[Array, Array], Any], network: Network, vector: Array, rows: Array
+) -> Any:
+    """The mean over a minibatch of what `mean_of` gives for some of its rows; a minibatch of
+    pictures a few at a time, which is faster than all of it at once."""
+    if isinstance(network, MLP) or len(rows) <= PICTURES_AT_ONCE:
+        return mean_of(vector, rows)
+    whole = len(rows) // PICTURES_AT_ONCE * PICTURES_AT_ONCE
+
+    def add(total: Any, piece: Array) -> tuple[Any, None]:
+        more = mean_of(vector, piece)
+        return jax.tree.map(lambda a, b: a + len(piece) / len(rows) * b, total, more), None
+
+    total = jax.tree.map(jnp.zeros_like, jax.eval_shape(mean_of, vector, rows))
+    total, _ = jax.lax.scan(add, total, rows[:whole].reshape(-1, PICTURES_AT_ONCE))
+    return total if whole == len(rows) else add(total, rows[whole:])[0]
 
 
 def _look(frames: Array | None, observation: Array) -> Array:
