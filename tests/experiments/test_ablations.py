@@ -35,12 +35,12 @@ def test_a_variation_changes_one_setting(tmp_path):
     assert len(changed) == len(VARIATIONS) == 23
 
 
-def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+def invent_runs(folder):
+    """Two seeds of every variation; the folders that were written."""
     finals = {"penalty-0.111": -50.0, "penalty-9": 5.0, "max-kl-0.000123": 10.0, "penalty-0.333": 0}
     written = set()
     for variation in VARIATIONS:
-        for plan in ablations.plans(variation, 2, 0.1, tmp_path / "ablations", 2):
+        for plan in ablations.plans(variation, 2, 0.1, folder, 2):
             if plan.folder in written:
                 continue
             written.add(plan.folder)
@@ -51,9 +51,15 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
                 seen[8] = -100.0
                 kl = 0.9
             write_run(plan.folder, plan.config, seen, iteration_steps=5000, kl=kl)
-    out = tmp_path / "out"
+    return written
+
+
+def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    out, runs = tmp_path / "out", tmp_path / "ablations"
+    written = invent_runs(runs)
     said: list[str] = []
-    found = ablations.run(out, 2, 0.1, 2, said.append, runs=tmp_path / "ablations")
+    found = ablations.run(out, VARIATIONS, 2, 0.1, 2, said.append, runs=runs)
     # The unchanged runs are counted once, and are those of the comparison.
     assert said == [f"{len(written)} of {len(written)} runs are finished"]
     assert len(written) == 2 * (len(VARIATIONS) - 2)
@@ -73,6 +79,35 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     with (out / "ablations.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 2 * len(VARIATIONS)
     assert (out / "ablations.png").stat().st_size > 50_000
+
+
+def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    out, runs = tmp_path / "out", tmp_path / "ablations"
+    invent_runs(runs)
+
+    def run(*parts, scale=0.1, seeds=2):
+        variations = ablations.chosen(parts)
+        return ablations.run(out, variations, seeds, scale, 2, lambda _: None, runs=runs)
+
+    def without_maker(rows):
+        return [{k: v for k, v in r.items() if k not in ("command", "commit")} for r in rows]
+
+    first = run("penalty")
+    assert not first["claims"]  # Whose sentence is about a constraint, too.
+    second = run("cg-iterations", "max-kl")
+    assert [claim["group"] for claim in second["claims"]] == ["cg-iterations", "penalty"]
+    assert "--parts cg-iterations max-kl --seeds 2" in second["rows"][0]["command"]
+    last = run("no-line-search", "fisher-fraction")
+    again = run()
+    assert without_maker(last["rows"]) == without_maker(again["rows"])
+    assert last["claims"] == again["claims"]
+    one_seed = run("penalty", seeds=1)
+    assert {len(row["runs"]) for row in one_seed["rows"] if row["group"] == "penalty"} == {1}
+    with pytest.raises(ValueError, match=r"has ablations at scale 0\.1, not 1"):
+        run("penalty", scale=1.0)
+    with pytest.raises(ValueError, match="there is no part 'cg'; there are no-line-search"):
+        ablations.chosen(["cg"])
 
 
 def row(group, value, final, *, paper=False, fall=0.0, mean=None, high=None):

@@ -6,6 +6,9 @@ of the constraint. The unchanged runs are those of the comparison, which are not
 
 δ is varied by factors of nine and C by factors of three: both change the length of a step, which
 goes with √δ and 1/C, by factors of three.
+
+The parts can be run one at a time: rows of later ones are added to those in the folder, and what
+the paper says of a part is judged as soon as all that it speaks of is there.
 """
 
 import csv
@@ -26,6 +29,7 @@ from trellis.experiments.comparison_runs import METHODS, TASKS, Scale
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.optimization.fisher import MIN_SAMPLES
 from trellis.runs import presets
+from trellis.runs.folder import write_whole
 from trellis.runs.log import read_metrics
 from trellis.runs.provenance import commit
 
@@ -69,6 +73,7 @@ VARIATIONS = (
     *_varied("max-kl", "--max-kl", DELTAS, DELTA),
     *_varied("penalty", "--step.penalty", PENALTIES, None),
 )
+PARTS = tuple(dict.fromkeys(variation.group for variation in VARIATIONS))
 
 
 def plans(
@@ -93,8 +98,17 @@ def plans(
     ]
 
 
+def chosen(parts: Sequence[str]) -> list[Variation]:
+    """The variations of these parts, all without any; raises in words where there is no such."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
+    return [variation for variation in VARIATIONS if not parts or variation.group in parts]
+
+
 def run(
     out: Path,
+    variations: Sequence[Variation],
     seeds: int,
     scale: float,
     parallel: int,
@@ -103,14 +117,20 @@ def run(
     runs: Path = RUNS,
 ) -> dict[str, Any]:
     """Trains what is missing, and writes ablations.json, ablations.csv and ablations.png."""
-    by_variation = {v: plans(v, seeds, scale, runs, parallel) for v in VARIATIONS}
+    kept = _kept(out, variations, scale)
+    by_variation = {v: plans(v, seeds, scale, runs, parallel) for v in variations}
     wanted = {plan.folder: plan for of in by_variation.values() for plan in of}
     execute(list(wanted.values()), parallel, say)
-    rows = [_row(variation, of) for variation, of in by_variation.items()]
-    results = {
-        "command": f"trellis reproduce ablations --seeds {seeds} --scale {scale:g}"
+    parts = dict.fromkeys(variation.group for variation in variations)
+    words = "" if len(parts) == len(PARTS) else f"--parts {' '.join(parts)} "
+    made_by = {
+        "command": f"trellis reproduce ablations {words}--seeds {seeds} --scale {scale:g}"
         f" --parallel {parallel} --out {out}",
         "commit": commit(),
+    }
+    found = [{**_row(variation, of), **made_by} for variation, of in by_variation.items()]
+    rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
+    results = {
         "env": TASK.env,
         "scale": scale,
         "iterations": comparison_runs.ITERATIONS,
@@ -119,10 +139,28 @@ def run(
     }
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-    (out / "ablations.json").write_text(text + "\n", encoding="utf-8")
+    write_whole(out / "ablations.json", text + "\n")
     _write_table(rows, out / "ablations.csv")
     ablations_figure.draw(json.loads(text), out / "ablations.png")
     return results
+
+
+def _kept(out: Path, variations: Sequence[Variation], scale: float) -> list[dict[str, Any]]:
+    """The rows of other parts that the folder has from before."""
+    path = out / "ablations.json"
+    parts = {variation.group for variation in variations}
+    if not path.is_file() or len(parts) == len(PARTS):
+        return []
+    try:
+        before = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}): move it away") from error
+    if before["scale"] != scale:
+        raise ValueError(
+            f"{path} has ablations at scale {before['scale']:g}, not {scale:g}: write these to"
+            " another folder with --out, or move it away"
+        )
+    return [row for row in before["rows"] if row["group"] not in parts]
 
 
 def _row(variation: Variation, plans: Sequence[RunPlan]) -> dict[str, Any]:

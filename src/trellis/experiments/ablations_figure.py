@@ -27,7 +27,9 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with pyplot.rc_context(style):
         figure, axes = pyplot.subplots(2, 2, figsize=(15, 12.5), layout="constrained")
-        for claim, axis in zip(results["claims"], axes.flat, strict=True):
+        for axis in axes.flat[len(results["claims"]) :]:
+            axis.set_axis_off()  # A part that has not been run.
+        for claim, axis in zip(results["claims"], axes.flat, strict=False):
             panels[claim["group"]](axis, rows)
             axis.grid(alpha=0.25)
             axis.legend(frameon=False, fontsize=9)
@@ -40,10 +42,10 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         scale = "of the paper's size"
         if results["scale"] != 1:
             scale = f"scaled to {results['scale']:g} of the paper's steps"
-        seeds = len(rows[0]["runs"])
+        seeds = sorted({len(row["runs"]) for row in rows})
         figure.suptitle(
             f"The parts of TRPO on the swimmer, {results['iterations']} iterations {scale},"
-            f" {seeds} seed{'s' * (seeds > 1)}; bands and bars: 95%"
+            f" {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)}; bands and bars: 95%"
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=100)

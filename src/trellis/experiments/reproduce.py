@@ -16,6 +16,7 @@ OPTIONS_OF = {
     "scale": (*COMPARED, "ablations", "atari"),
     "vine_scale": COMPARED,
     "parallel": (*COMPARED, "training", "ablations", "atari"),
+    "parts": ("ablations",),
     **dict.fromkeys(("games", "preset", "steps", "runs", "report_only"), ("atari",)),
 }
 """What has an option that not all have."""
@@ -34,6 +35,7 @@ def reproduce(
     scale: float = 1.0,
     vine_scale: float | None = None,
     parallel: int = 2,
+    parts: tuple[str, ...] = (),
     games: tuple[str, ...] = (),
     preset: str = "modern/atari",
     steps: int | None = None,
@@ -62,6 +64,8 @@ def reproduce(
             for Atari, never the number of iterations.
         vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
         parallel: Runs side by side, with one thread each; 1 gives a single run all cores.
+        parts: Of ablations, all by default: no-line-search, cg-iterations, fisher-fraction, max-kl,
+            penalty. What is run later is added.
         games: Of atari, all by default: BeamRider, Breakout, Enduro, Pong, Qbert, Seaquest,
             SpaceInvaders.
         preset: Of atari: modern/atari, paper/atari-single-path or paper/atari-vine.
@@ -96,7 +100,9 @@ def reproduce(
 
         if not 0 < scale <= 1:
             raise UsageError(f"--scale must be in (0, 1], got {scale}")
-        ablations.run(folder, seeds or 3, scale, parallel, say)
+        with asking():
+            variations = ablations.chosen(parts)
+        ablations.run(folder, variations, seeds or 3, scale, parallel, say)
     elif what == "atari":
         from trellis.experiments import atari, atari_runs
 
