@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trellis import commands, train_options
+from trellis import train_options
 from trellis.cli import COMMANDS, main
+from trellis.commands import training
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import EstimationConfig, TrainConfig
 from trellis.runs.log import read_metrics
@@ -181,8 +182,8 @@ def test_without_out_the_run_has_its_own_folder(tmp_path, monkeypatch, capsys):
 
 def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "datetime", Mock(now=lambda: datetime(2026, 1, 2)))
-    names = [commands.new_folder("ALE/Pong-v5", 1).name for _ in range(3)]
+    monkeypatch.setattr(training, "datetime", Mock(now=lambda: datetime(2026, 1, 2)))
+    names = [training.new_folder("ALE/Pong-v5", 1).name for _ in range(3)]
     first = "ALE-Pong-v5-1-20260102-000000"
     assert names == [first, f"{first}-2", f"{first}-3"]
 
