@@ -80,6 +80,15 @@ def test_a_run_that_is_killed_says_so(tmp_path, monkeypatch):
         execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, lambda _: None)
 
 
+@pytest.mark.parametrize(("parallel", "threads"), [(1, "all"), (2, "1")])
+def test_runs_side_by_side_compute_with_a_thread_each(tmp_path, monkeypatch, parallel, threads):
+    monkeypatch.delenv("NPROC", raising=False)
+    script = "echo trellis: threads ${NPROC:-all} >&2; exit 1"
+    monkeypatch.setattr(sweep, "_command", lambda _: ["sh", "-c", script])
+    with pytest.raises(RuntimeError, match=f"threads {threads}$"):
+        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], parallel, lambda _: None)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_sweep_alone_reaches_its_runs_however_early(tmp_path, monkeypatch, number):
     """It comes while the process of a run is being started."""

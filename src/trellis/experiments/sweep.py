@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +133,11 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None])
             say(progress.line())
 
     running: set[subprocess.Popen[str]] = set()
+    # Runs side by side compute with a thread each: more would wait for each other.
+    threads = {"NPROC": os.environ.get("NPROC", "1")} if parallel > 1 else {}
 
     def one(plan: RunPlan) -> None:
-        error = _finish(plan, over, running)
+        error = _finish(plan, over, running, threads)
         if error:
             failures.append(f"{plan.folder}: {error}")
         progress.ended(plan)
@@ -200,11 +202,14 @@ def _terminate(running: set[subprocess.Popen[str]]) -> None:
 
 
 def _finish(
-    plan: RunPlan, over: threading.Event, running: set[subprocess.Popen[str]]
+    plan: RunPlan,
+    over: threading.Event,
+    running: set[subprocess.Popen[str]],
+    threads: Mapping[str, str],
 ) -> str | None:
     """Runs it to its end; what went wrong, if anything did."""
     while not over.is_set() and not plan.finished:
-        result = _trellis(plan.command, running, over)
+        result = _trellis(plan.command, running, over, threads)
         if result.returncode == 0:
             return None
         said = complaint(result.stderr)
@@ -232,8 +237,9 @@ def _trellis(
     arguments: list[str],
     running: set[subprocess.Popen[str]] | None = None,
     over: threading.Event | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command of ours; `running` has its process meanwhile.
+    """Runs a command of ours, with these variables besides; `running` has its process meanwhile.
 
     In a group of its own, so that Ctrl-C reaches it by us alone, and once: a second signal would
     end it at once.
@@ -246,6 +252,7 @@ def _trellis(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **(environment or {})},
         process_group=0 if os.name == "posix" else None,
     ) as child:
         running.add(child)
