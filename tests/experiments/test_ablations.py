@@ -93,13 +93,20 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     def without_maker(rows):
         return [{k: v for k, v in r.items() if k not in ("command", "commit")} for r in rows]
 
-    first = run("penalty")
+    drawn = []
+    with monkeypatch.context() as without:
+        without.setattr(ablations.ablations_figure, "draw", lambda *_: drawn.append(1))
+        again = run()
+        (out / "ablations.json").unlink()
+        first = run("penalty")
+    assert len(drawn) == 2
     assert not first["claims"]  # Whose sentence is about a constraint, too.
     second = run("cg-iterations", "max-kl")
     assert [claim["group"] for claim in second["claims"]] == ["cg-iterations", "penalty"]
     assert "--parts cg-iterations max-kl --seeds 2" in second["rows"][0]["command"]
+    assert (out / "ablations.png").stat().st_size > 50_000  # Of what there is.
+    monkeypatch.setattr(ablations.ablations_figure, "draw", lambda *_: None)
     last = run("no-line-search", "fisher-fraction")
-    again = run()
     assert without_maker(last["rows"]) == without_maker(again["rows"])
     assert last["claims"] == again["claims"]
     one_seed = run("penalty", seeds=1)
