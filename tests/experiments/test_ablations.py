@@ -10,6 +10,7 @@ from tests.experiments.invented import write_run
 from trellis.experiments import ablations, comparison_runs
 from trellis.experiments.ablations import VARIATIONS
 from trellis.experiments.ablations_claims import _line_search, claims, largest_fall
+from trellis.messages import UsageError
 
 pytest.importorskip("matplotlib")
 
@@ -111,7 +112,7 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     assert last["claims"] == again["claims"]
     one_seed = run("penalty", seeds=1)
     assert {len(row["runs"]) for row in one_seed["rows"] if row["group"] == "penalty"} == {1}
-    with pytest.raises(ValueError, match=r"has ablations at scale 0\.1, not 1"):
+    with pytest.raises(UsageError, match=r"has ablations at scale 0\.1, not 1"):
         run("penalty", scale=1.0)
     with pytest.raises(ValueError, match="there is no part 'cg'; there are no-line-search"):
         ablations.chosen(["cg"])

@@ -27,6 +27,7 @@ from trellis.experiments.ablations_claims import claims, largest_fall
 from trellis.experiments.comparison_results import curve, returns, steps
 from trellis.experiments.comparison_runs import METHODS, TASKS, Scale
 from trellis.experiments.sweep import RunPlan, execute
+from trellis.messages import UsageError
 from trellis.optimization.fisher import MIN_SAMPLES
 from trellis.runs import presets
 from trellis.runs.folder import write_whole
@@ -154,9 +155,9 @@ def _kept(out: Path, variations: Sequence[Variation], scale: float) -> list[dict
     try:
         before = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}): move it away") from error
+        raise UsageError(f"{path} cannot be read ({error}): move it away") from error
     if before["scale"] != scale:
-        raise ValueError(
+        raise UsageError(
             f"{path} has ablations at scale {before['scale']:g}, not {scale:g}: write these to"
             " another folder with --out, or move it away"
         )
