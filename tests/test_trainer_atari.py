@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -53,3 +55,46 @@ def test_vine_trains(game):
     assert metrics["steps"] <= 60 + 240
     assert np.isfinite(state.theta).all()
     trainer.close()
+
+
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_steps_of_84_by_84_pictures_fit_in_two_gigabytes():
+    """All processes together, beyond what they need when idle, over two whole iterations."""
+    script = """
+import dataclasses, os, pathlib, threading, time
+from trellis.runs import presets
+from trellis.trainer import Trainer
+
+config = presets.resolve("ALE/Pong-v5", "paper/atari-single-path")
+options = {**config.env_options, "preprocessing": "gymnasium"}
+trainer = Trainer(dataclasses.replace(config, env_options=options))
+state = trainer.start()
+
+def resident():
+    # Memory that several processes share counts once.
+    total = 0
+    for pid in (os.getpid(), *trainer.env.pids):
+        lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total * 1024 / 1e9
+
+def watch():
+    global most
+    while True:
+        most = max(most, resident())
+        time.sleep(0.2)
+
+idle = most = resident()
+threading.Thread(target=watch, daemon=True).start()
+for _ in range(2):
+    state, metrics = trainer.iterate(state)
+    print(metrics["steps"], idle, most, flush=True)
+trainer.close()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    steps, idle, most = map(float, result.stdout.split()[-3:])
+    assert steps >= 200_000
+    print(f"{idle:.2f} GB when idle, {most:.2f} GB at most")
+    assert most - idle < 2.0, f"{idle:.2f} GB when idle, {most:.2f} GB at most"
