@@ -171,7 +171,7 @@ def _results(
 
 
 def _typical(plans: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
-    """The run in the middle, neither the best nor the worst."""
+    """The run in the middle; of two, the better."""
     order = sorted(range(len(plans)), key=lambda index: played[index].returns.mean())
     return plans[order[len(order) // 2]]
 

@@ -62,7 +62,7 @@ def reproduce(
             trpo-vine-of-states, trpo-vine-bootstrap.
         scale: Shrinks the steps of an iteration of comparison, ablations and the paper's presets
             for Atari, never the number of iterations.
-        vine_scale: The same for vine, whose iterations have fewer steps; as SCALE by default.
+        vine_scale: The same for vine alone; as SCALE by default.
         parallel: Runs side by side, with one thread each; 1 gives a single run all cores.
         parts: Of ablations, all by default: no-line-search, cg-iterations, fisher-fraction, max-kl,
             penalty. What is run later is added.
