@@ -140,7 +140,7 @@ def test_preset_and_short_names():
 
 def test_a_method_that_needs_more_is_checked_as_a_whole():
     # Neither option is valid alone, so nothing may be checked before all are read.
-    line = "CartPole-v1 --method natural-gradient --step.multiplier 0.1"
+    line = "CartPole-v1 --preset paper/cartpole --method natural-gradient --step.multiplier 0.1"
     assert train_options.parse(line.split()).config.step.multiplier == 0.1
     with pytest.raises(ValueError, match="set multiplier"):
         train_options.parse(["CartPole-v1", "--method", "natural-gradient"])

@@ -9,9 +9,10 @@ import pytest
 from tests import probes
 from trellis import envs
 from trellis.envs.encoding import UnsupportedSpaceError
+from trellis.learners import make_trainer
 from trellis.optimization.methods import StepConfig
-from trellis.policies.distributions import Categoricals
-from trellis.policies.networks import MLP
+from trellis.policies.distributions import Categoricals, DiagGaussian
+from trellis.policies.networks import MLP, linear
 from trellis.policies.policy import Policy
 from trellis.runs.config import (
     EstimationConfig,
@@ -181,6 +182,60 @@ def test_after_an_iteration_that_broke_off_episodes_begin_anew(monkeypatch):
     expected, expected_history = run(other, anew, 2)
     assert history == expected_history
     assert bytes_of(trainer, state) == bytes_of(other, expected)
+
+
+def test_what_was_frozen_can_be_thawed_after_an_iteration_that_broke_off(monkeypatch):
+    trainer = Trainer(SMALL)
+    state, _ = run(trainer, trainer.start(), 2)
+    frozen = trainer.freeze(state)
+    expected, history = run(trainer, state, 2)
+    expected = bytes_of(trainer, expected)
+
+    def broken(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer.env, "step", broken)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.iterate(state)
+    monkeypatch.undo()
+    state, again = run(trainer, trainer.thaw(*frozen), 2)
+    assert again == history
+    assert bytes_of(trainer, state) == expected
+
+
+def test_a_state_that_is_past_is_frozen_without_the_environments(caplog):
+    trainer = Trainer(SMALL)
+    past, _ = trainer.iterate(trainer.start())
+    trainer.iterate(past)
+    arrays, _ = trainer.freeze(past)
+    assert "freeze it while it is the last" in caplog.text
+    assert not any(name.startswith(("env/", "path/")) for name in arrays)
+    assert arrays["theta"].tobytes() == past.theta.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("env", "distribution", "inputs", "words"),
+    [
+        ("CartPole-v1", DiagGaussian(1), 4, r"actions .* Categoricals\(sizes=\(2,\)\), got"),
+        ("CartPole-v1", Categoricals((3,)), 4, r"got Categoricals\(sizes=\(3,\)\)"),
+        ("Pendulum-v1", Categoricals((5,)), 3, r"should be DiagGaussian\(size=1\)"),
+        ("CartPole-v1", Categoricals((2,)), 3, "inputs should be 4, got 3"),
+    ],
+)
+@pytest.mark.parametrize("method", ["trpo", "cem"])
+def test_a_policy_that_does_not_fit_is_refused(env, distribution, inputs, words, method):
+    policy = Policy(linear(inputs, distribution.num_outputs), distribution)
+    config = dataclasses.replace(SMALL, env=env, step=StepConfig(method))
+    with pytest.raises(ValueError, match=words):
+        make_trainer(config, policy=policy)
+
+
+def test_natural_gradient_never_divides_by_the_standard_deviation():
+    step = StepConfig("natural-gradient", multiplier=0.1)
+    with pytest.raises(ValueError, match=r"set estimation\.advantages to center"):
+        dataclasses.replace(SMALL, step=step)
+    centered = dataclasses.replace(SMALL.estimation, advantages="center")
+    assert dataclasses.replace(SMALL, step=step, estimation=centered).step == step
 
 
 def test_a_checkpoint_of_another_environment_is_refused():

@@ -42,10 +42,35 @@ def require_restorable(env: envs.BatchEnv) -> None:
         ) from None
 
 
+def fit_policy(
+    policy: Policy | None, config: TrainConfig, features: int, env: envs.BatchEnv
+) -> Policy:
+    """The policy if there is one already, and it is of this environment's size and kind; else the
+    one that the configuration describes."""
+    if policy is None:
+        return build_policy(config, features, env)
+    if isinstance(policy.distribution, DiagGaussian | Categoricals):
+        _require_equal("actions", "distribution", policy.distribution, _distribution(env), env)
+    if isinstance(policy.network, MLP) and not isinstance(features, PictureFeatures):
+        _require_equal("observations", "network's inputs", policy.network.inputs, features, env)
+    if isinstance(policy.network, ConvNet) and isinstance(features, PictureFeatures):
+        inputs = policy.network.inputs
+        _require_equal("observations", "network's inputs", inputs, features.shape, env)
+    return policy
+
+
+def _require_equal(what: str, of: str, has: object, wanted: object, env: envs.BatchEnv) -> None:
+    if has != wanted:
+        env.close()
+        raise ValueError(
+            f"the policy does not fit the {what} of {env.env_id}: its {of} should be {wanted},"
+            f" got {has}"
+        )
+
+
 def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Policy:
     """The policy that the configuration describes, for the spaces of an environment."""
-    kind = action_kind(env.action_space)
-    distribution = DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
+    distribution = _distribution(env)
     if isinstance(features, PictureFeatures):
         network = _convolutions(config, features, distribution.num_outputs)
     else:
@@ -57,6 +82,11 @@ def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Poli
             output_scale=config.policy.output_scale,
         )
     return Policy(network, distribution, config.policy.initial_log_std)
+
+
+def _distribution(env: envs.BatchEnv) -> DiagGaussian | Categoricals:
+    kind = action_kind(env.action_space)
+    return DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
 
 
 def _convolutions(config: TrainConfig, features: PictureFeatures, outputs: int) -> ConvNet:

@@ -22,8 +22,8 @@ from trellis.optimization.trust_region import Status
 from trellis.parts import (
     MakeEnv,
     build_critic,
-    build_policy,
     env_from_catalog,
+    fit_policy,
     require_restorable,
 )
 from trellis.policies.policy import Policy
@@ -61,7 +61,7 @@ class Trainer:
         if config.sampling.is_vine:
             require_restorable(self.env)
         self._features, self.encode = observation_encoder(self.env.observation_space)
-        self.policy = policy or build_policy(config, self._features, self.env)
+        self.policy = fit_policy(policy, config, self._features, self.env)
         self._critic = build_critic(config, self._features)
         self._team: Team
         if local:
@@ -96,16 +96,9 @@ class Trainer:
         After one that broke off (an exception, Ctrl-C in a notebook), and from a state that is not
         the last, episodes begin anew.
         """
-        if self._adrift:
-            state = self._anew(state)
+        state = self._as_it_stands(state)
         self._adrift = True
         if not self._stands_at(state):
-            if state.path is not None and not self.config.sampling.starts_anew:
-                logger.warning(
-                    "the environments have moved on since this state, so its episodes start anew;"
-                    " to come back to a state with them, freeze it, and thaw what was frozen"
-                )
-                state = self._anew(state)
             self._stand(state)
         team = self._team
         clock = [time.perf_counter()]
@@ -190,6 +183,20 @@ class Trainer:
         self._team.stand(list(map(Standing, paths, returns, snapshots)))
         self._standing = state.path, state.discounted_return
 
+    def _as_it_stands(self, state: TrainState) -> TrainState:
+        """The state, at new episodes if the environments are not where it has them any more."""
+        if self._adrift:
+            return self._anew(state)
+        is_past = state.path is not None and not self._stands_at(state)
+        if is_past and not self.config.sampling.starts_anew:
+            logger.warning(
+                "the environments have moved on since this state, so its episodes start anew; to"
+                " come back to a state with them, freeze it while it is the last, and thaw what"
+                " was frozen"
+            )
+            return self._anew(state)
+        return state
+
     def _anew(self, state: TrainState) -> TrainState:
         """The same, at the beginning of new episodes."""
         zeros = np.zeros(self.config.sampling.paths)
@@ -211,8 +218,7 @@ class Trainer:
 
     def freeze(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The state as named arrays and plain values, with the environments where they can be."""
-        if self._adrift:
-            state = self._anew(state)
+        state = self._as_it_stands(state)
         arrays, values = run_state.freeze(state)
         rows = None if state.path is None else self._team.rows()
         if rows is not None:
@@ -238,6 +244,7 @@ class Trainer:
                     self.config.env,
                 )
             state = self._anew(state)
+        self._adrift = False
         return state
 
     def close(self) -> None:

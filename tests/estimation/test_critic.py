@@ -35,6 +35,16 @@ def test_the_network_learns_and_adam_goes_on_where_it_was():
     assert np.mean(error**2) < 0.02 * np.var(target)
 
 
+def test_a_fit_that_leaves_the_numbers_is_undone(caplog):
+    critic = MLPCritic(3, (32, 32), learning_rate=1e30)
+    x, _, target = data()
+    state = critic.init(np.random.default_rng(0))
+    after, loss = critic.fit(state, x, None, target, np.random.default_rng(1))
+    assert not np.isfinite(loss)
+    assert after is state
+    assert "a smaller critic_learning_rate may help" in caplog.text
+
+
 def test_the_fit_is_plain_adam():
     """One minibatch of everything, against Adam written out."""
     critic = MLPCritic(2, (), learning_rate=0.1, epochs=3, minibatch=100)

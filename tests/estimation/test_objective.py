@@ -211,6 +211,21 @@ def test_gains_survive_large_values_in_single_precision():
     assert np.max(np.abs(exact)) > 1e-4
 
 
+@pytest.mark.parametrize("estimator", [Estimator.SELF_NORMALIZED, Estimator.ENUMERATED])
+def test_actions_that_are_worth_the_same_give_no_gradient(estimator):
+    """Exactly none: whatever is left is scaled to a whole step. A plain mean of three equal numbers
+    is not always theirs."""
+    rng = np.random.default_rng(9)
+    value = np.repeat(rng.normal(size=(50, 1)), 3, axis=1).astype(np.float32)
+    assert np.any(jax.jit(lambda v: jnp.mean(v, axis=1))(value) != value[:, 0])
+    log_prob = np.log(rng.dirichlet(np.ones(3), 50)).astype(np.float32)
+
+    def surrogate(log_prob):
+        return jnp.sum(surrogate_values(estimator, log_prob, log_prob * 0, value))
+
+    assert not np.any(jax.jit(jax.grad(surrogate))(log_prob))
+
+
 def test_memory_does_not_grow_with_the_batch():
     """Working memory of the compiled sums, beyond inputs and outputs."""
     policy = POLICIES["gaussian"]

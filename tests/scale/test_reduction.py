@@ -56,6 +56,14 @@ def test_statistics_of_parts_are_those_of_the_whole(cut):
     np.testing.assert_allclose(np.concatenate(parts), rescale(x, "standardize"))
 
 
+@pytest.mark.parametrize("how", ["center", "standardize"])
+def test_of_equal_values_nothing_is_left(how):
+    values = np.full((64, 32), 19.9, np.float32)
+    assert values.mean() != values[0, 0]
+    assert not rescale(values, how).any()
+    assert not rescale(values, how, spread_of(values[:5]).merge(spread_of(values[5:]))).any()
+
+
 def test_vines_values_are_rescaled_by_the_spread_of_all_shards():
     q = np.random.default_rng(1).normal(3, 2, size=(12, 4))
     spread = combine(spread_by_state(q[:4]), spread_by_state(q[4:]))

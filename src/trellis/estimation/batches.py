@@ -84,9 +84,10 @@ class Spread:
 
 
 def spread_of(values: np.ndarray) -> Spread:
-    """Of these alone. Centered first: squares of what is far from 0 would lose digits."""
-    mean = values.mean()
-    return Spread(values.size, float(mean), float((values - mean).var()))
+    """Of these alone. Centered first: squares of what is far from 0 would lose digits. The mean is
+    of doubles, so that of equal values it is theirs, and nothing is left of them."""
+    mean = values.mean(dtype=np.float64)
+    return Spread(values.size, float(mean), float((values - values.dtype.type(mean)).var()))
 
 
 def spread_by_state(q: np.ndarray) -> Spread:

@@ -5,6 +5,7 @@ keep all they know in a dictionary of arrays, which is what a checkpoint writes.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -17,6 +18,8 @@ import optax
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import MLP, Network, unflatten
 from trellis.sampling.frames import Stacks
+
+logger = logging.getLogger(__name__)
 
 Array = Any  # a NumPy or a JAX array
 CriticState = dict[str, np.ndarray]
@@ -133,7 +136,15 @@ class MLPCritic:
             batches,
             frames,
         )
-        return {name: np.asarray(value) for name, value in new.items()}, float(loss)
+        fitted = {name: np.asarray(value) for name, value in new.items()}
+        if not all(np.isfinite(value).all() for value in fitted.values()):
+            logger.warning(
+                "the critic's fit left the numbers (loss %s), so it stays as it was before; a"
+                " smaller critic_learning_rate may help, or normalize_rewards",
+                float(loss),
+            )
+            return state, float(loss)
+        return fitted, float(loss)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

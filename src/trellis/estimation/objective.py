@@ -266,9 +266,12 @@ def _log_weights(estimator: Estimator, log_prob: Array, log_q: Array) -> Array:
 
 
 def _baseline(estimator: Estimator, value: Array) -> Array:
-    """Weights that sum to 1 do not care about a constant; taking it out keeps the digits."""
-    mean = jnp.mean(value, axis=-1, keepdims=True)
-    return jnp.zeros_like(mean) if estimator is Estimator.IMPORTANCE else mean
+    """Weights that sum to 1 do not care about a constant; taking it out keeps the digits. The mean
+    of equal values is exactly theirs, so that they give no gradient and not one of rounding."""
+    first = value[..., :1]
+    if estimator is Estimator.IMPORTANCE:
+        return jnp.zeros_like(first)
+    return first + jnp.mean(value - first, axis=-1, keepdims=True)
 
 
 def _weighted_sum(weight: Array, values: Array) -> Array:

@@ -281,6 +281,11 @@ class TrainConfig:
         bootstrap = self.sampling.is_vine and self.sampling.vine.bootstrap
         if bootstrap and self.estimation.critic == "none":
             raise ValueError("vine.bootstrap needs a critic: set critic to linear or mlp")
+        if self.step.method == "natural-gradient" and self.estimation.advantages == "standardize":
+            raise ValueError(
+                "natural-gradient takes a fixed step, which dividing advantages by their standard"
+                " deviation would make adaptive: set estimation.advantages to center"
+            )
         if self.step.is_search and self.sampling.is_vine:
             raise ValueError(
                 f"{self.step.method} plays whole episodes and has no use for vine's branches: use"

@@ -29,9 +29,9 @@ from trellis.optimization.trust_region import StepInfo
 from trellis.parts import (
     MakeEnv,
     build_critic,
-    build_policy,
     build_sampler,
     env_from_catalog,
+    fit_policy,
     require_restorable,
 )
 from trellis.policies.policy import Policy
@@ -112,7 +112,7 @@ class Shard:
         if part.sampling.is_vine:
             require_restorable(self.env)
         self.features, self.encode = observation_encoder(self.env.observation_space)
-        self.policy = policy or build_policy(part, self.features, self.env)
+        self.policy = fit_policy(policy, part, self.features, self.env)
         self.critic = build_critic(part, self.features)
         self._sampler, self._estimator = build_sampler(
             part, self.env, make_env, self.policy, self.encode, shard=index

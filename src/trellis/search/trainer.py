@@ -17,7 +17,7 @@ import numpy as np
 from trellis.envs.encoding import moments_shape, observation_encoder
 from trellis.estimation.normalization import Moments, no_moments
 from trellis.evaluation import Evaluator, Player
-from trellis.parts import MakeEnv, build_policy, env_from_catalog
+from trellis.parts import MakeEnv, env_from_catalog, fit_policy
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
 from trellis.runs import state as run_state
@@ -65,7 +65,7 @@ class SearchTrainer:
         self._make_env = make_env or env_from_catalog(config)
         self.env = self._make_env(1)
         features, self.encode = observation_encoder(self.env.observation_space)
-        self.policy = policy or build_policy(config, features, self.env)
+        self.policy = fit_policy(policy, config, features, self.env)
         self._features = features
         require_layers(self.policy)
         self._initial = self.policy.init(stream(config.seed, Purpose.POLICY_INIT))
