@@ -1,6 +1,9 @@
 """The Python door: learn, predict, save, load."""
 
 import dataclasses
+import importlib
+import json
+import sys
 
 import gymnasium
 import numpy as np
@@ -96,6 +99,41 @@ def test_a_saved_agent_is_the_same_agent(tmp_path):
     assert loaded.learn(256).theta.tobytes() == agent.learn(256).theta.tobytes()
 
 
+def test_an_agent_is_not_saved_over_a_training_run(tmp_path):
+    agent = make_agent()
+    for _ in range(2):  # What an agent has saved is replaced.
+        agent.save(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(RunFolderError, match="holds a training run"):
+        agent.save(tmp_path)
+
+
+def test_another_environment_made_by_a_callable_is_remembered(tmp_path):
+    make_agent().save(tmp_path / "one")
+    other = TRPO.load(tmp_path / "one", env=lambda: gymnasium.make("CartPole-v1"), policy=TINY)
+    other.save(tmp_path / "two")
+    with pytest.raises(ValueError, match="pass it as load"):
+        TRPO.load(tmp_path / "two", policy=TINY)
+
+
+def test_an_environment_whose_module_came_with_the_run_is_refused(tmp_path, monkeypatch):
+    """Loading runs no code from the folder, neither from its files nor from its modules."""
+    folder = tmp_path / "hopper"
+    make_agent().save(folder)
+    trap = tmp_path / "trap"
+    (folder / "evil.py").write_text(f"open({str(trap)!r}, 'w')")
+    config = json.loads((folder / "config.json").read_text())
+    for here, env in ((tmp_path, "hopper.evil:CartPole-v1"), (folder, "evil:CartPole-v1")):
+        (folder / "config.json").write_text(json.dumps({**config, "env": env}))
+        monkeypatch.setattr("sys.path", [*sys.path, str(here)])
+        with pytest.raises(RunFolderError, match="lies in the run itself"):
+            TRPO.load(folder, policy=TINY)
+    assert not trap.exists()
+    importlib.import_module("evil")  # The trap itself works.
+    assert trap.exists()
+    sys.modules.pop("evil")
+
+
 def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):
     policy = Policy(MLP(1, (8,), 2), Categoricals((2,)))
     agent = make_agent(probes.ActionMatters, policy=policy).learn(256)
@@ -137,7 +175,7 @@ def test_an_agent_can_be_loaded_for_another_environment_of_the_same_spaces(tmp_p
         np.testing.assert_array_equal(again.theta, agent.theta)
         assert again.learn(256).steps == 512
     assert TRPO.load(tmp_path, env="CartPole-v0", policy=TINY).config.env == "CartPole-v0"
-    with pytest.raises(ValueError, match="of another environment"):
+    with pytest.raises(ValueError, match="does not fit the actions of Acrobot-v1"):
         TRPO.load(tmp_path, env="Acrobot-v1", policy=TINY)
 
 

@@ -10,7 +10,7 @@ from tests.experiments.invented import write_run
 from trellis import compare
 from trellis.compare_runs import compare_runs, label, show
 from trellis.optimization.methods import StepConfig
-from trellis.runs.config import TrainConfig
+from trellis.runs.config import SamplingConfig, TrainConfig
 
 
 def rows(*scores):
@@ -54,6 +54,10 @@ def test_the_bootstrap_draws_within_tasks():
     alone = compare.bootstrap(mean, rows([3.0]))
     assert alone.value == 3
     assert np.isnan(alone.low)
+    # One run against five: drawing the five again tells nothing about the one.
+    one = compare.bootstrap(compare.probability_of_improvement, rows([10.0]), rows([0, 1, 2, 3, 4]))
+    assert one.value == 1
+    assert np.isnan(one.high)
 
 
 def test_students_interval_from_a_table():
@@ -71,6 +75,7 @@ def test_labels_say_no_more_than_it_takes():
     assert label([base, vine, other]) == ["trpo, sampler=single-path", "trpo, sampler=vine", "cem"]
     assert label([base, {**base, "step.max_kl": 0.1}]) == ["trpo, max_kl=0.01", "trpo, max_kl=0.1"]
     assert label([base]) == ["trpo"]
+    assert label([base, other], mixed=["trpo"]) == ["trpo, sampler=single-path", "cem"]
     near = [{**base, "gamma": 0.9999999}, {**base, "gamma": 0.9999998}]
     assert label(near) == ["trpo, gamma=0.9999999", "trpo, gamma=0.9999998"]
     assert label([base, {**base, "n": 1.0}]) == ["trpo, n=1", "trpo, n=1.0"]
@@ -104,6 +109,23 @@ def test_runs_are_grouped_and_compared(tmp_path, capsys):
     assert "Probability of improvement" in capsys.readouterr().out
     trained = compare_runs(folders[:3], training=True)["groups"][0]
     assert trained["scores"] == [50, 50, 50]
+
+
+def test_samplers_are_not_pooled_over_environments(tmp_path):
+    folders = []
+    for env, sampler in (("CartPole-v1", "single-path"), ("Hopper-v5", "vine")):
+        for method in ("trpo", "cem"):
+            used = sampler if method == "trpo" else "single-path"
+            config = TrainConfig(
+                env, sampling=SamplingConfig(sampler=used), step=StepConfig(method=method)
+            )
+            folder = tmp_path / f"{env}-{method}"
+            folders.append(write_run(folder, config, [0.0] * 20, eval_return_mean=1.0))
+    pairs = [(p["group"], p["over"], p["envs"]) for p in compare_runs(folders)["improvement"]]
+    assert pairs == [
+        ("trpo, sampler=single-path", "cem", ["CartPole-v1"]),
+        ("cem", "trpo, sampler=vine", ["Hopper-v5"]),
+    ]
 
 
 def test_runs_of_different_length_are_not_pooled(tmp_path, capsys):

@@ -21,7 +21,8 @@ from trellis.parts import MakeEnv
 from trellis.policies.policy import Policy
 from trellis.runs import checkpoint, presets
 from trellis.runs.config import PolicyConfig, TrainConfig
-from trellis.runs.folder import as_json, read_config, write_config
+from trellis.runs.folder import RunFolderError, as_json, locked, read_config, write_config
+from trellis.runs.log import METRICS
 from trellis.runs.state import Evaluation, TrainState
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
@@ -134,11 +135,21 @@ class TRPO:
         return self._trainer.evaluate(self._state, episodes)
 
     def save(self, path: str | Path) -> None:
-        """Everything into the folder `path`: settings, parameters, statistics, environments."""
+        """Everything into the folder `path`: settings, parameters, statistics, environments.
+
+        What an agent has saved there before is replaced; a training run is not.
+        """
         folder = Path(path)
-        write_config(folder, self.config)
+        if (folder / METRICS).exists():
+            raise RunFolderError(
+                f"{folder} holds a training run, whose checkpoints would be lost: save to another"
+                " folder"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
         arrays, values = self._trainer.freeze(self._state)
-        checkpoint.save(folder / "checkpoints", self._state.iteration, arrays, values, keep=1)
+        with locked(folder):
+            checkpoint.save(folder / "checkpoints", self._state.iteration, arrays, values, keep=1)
+            write_config(folder, self.config)
 
     @classmethod
     def load(
@@ -158,8 +169,8 @@ class TRPO:
         config = read_config(folder)
         agent = cls.__new__(cls)
         other = env is not None and _name(env) != config.env
-        if isinstance(env, str):
-            config = dataclasses.replace(config, env=env)
+        if env is not None:
+            config = dataclasses.replace(config, env=_name(env))
         if env is None and config.env.startswith(CALLABLE_PREFIX):
             raise ValueError(f"{folder} was trained on {config.env}: pass it as load(path, env=…)")
         agent._trainer = make_trainer(config, _maker(env, config), policy)

@@ -59,10 +59,10 @@ def bootstrap(
 ) -> Estimate:
     """A statistic of one or more groups of scores, with its percentile interval.
 
-    With a single run of every task there is nothing to draw from: the interval is NaN.
+    Where a task has a single run there is nothing to draw from: the interval is NaN.
     """
     value = statistic(*groups)
-    if all(len(row) < 2 for group in groups for row in group):
+    if any(len(row) < 2 for group in groups for row in group):
         return Estimate(value, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     drawn = [

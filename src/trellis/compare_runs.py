@@ -107,6 +107,11 @@ def training_return(rows: Sequence[Mapping[str, Any]]) -> float:
 def _groups(runs: Sequence[Scored]) -> dict[tuple[str, str], list[Scored]]:
     """Runs by environment and by what tells them apart there."""
     result: dict[tuple[str, str], list[Scored]] = {}
+    samplers: dict[Any, set[Any]] = {}
+    for run in runs:
+        samplers.setdefault(run.settings.get(METHOD), set()).add(run.settings.get(SAMPLER))
+    # Labels are what groups of several environments are matched by, and vine is another method.
+    mixed = [method for method, used in samplers.items() if len(used) > 1]
     for env in dict.fromkeys(run.env for run in runs):
         here: dict[str, list[Scored]] = {}
         for run in runs:
@@ -114,17 +119,21 @@ def _groups(runs: Sequence[Scored]) -> dict[tuple[str, str], list[Scored]]:
                 here.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
         for same in here.values():
             _require_different_seeds(same)
-        labels = label([same[0].settings for same in here.values()])
+        labels = label([same[0].settings for same in here.values()], mixed)
         for name, same in zip(labels, here.values(), strict=True):
             result[env, name] = same
     return result
 
 
-def label(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The method of each, and as few other settings as it takes to tell all of them apart."""
+def label(settings: Sequence[Mapping[str, Any]], mixed: Sequence[Any] = ()) -> list[str]:
+    """The method of each, the sampler where the method is `mixed`, and as few other settings as it
+    takes to tell all of them apart."""
     keys = dict.fromkeys([METHOD, SAMPLER, *(key for each in settings for key in each)])
     varied = [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
     words = [[str(each.get(METHOD, "?"))] for each in settings]
+    for each, said in zip(settings, words, strict=True):
+        if each.get(METHOD) in mixed:
+            said.append(f"sampler={each.get(SAMPLER)}")
     for key in varied:
         if key == METHOD:
             continue

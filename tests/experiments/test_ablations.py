@@ -112,8 +112,9 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     assert last["claims"] == again["claims"]
     one_seed = run("penalty", seeds=1)
     assert {len(row["runs"]) for row in one_seed["rows"] if row["group"] == "penalty"} == {1}
-    with pytest.raises(UsageError, match=r"has ablations at scale 0\.1, not 1"):
-        run("penalty", scale=1.0)
+    for parts in (("penalty",), ()):
+        with pytest.raises(UsageError, match=r"has ablations at scale 0\.1, not 1"):
+            run(*parts, scale=1.0)
     with pytest.raises(ValueError, match="there is no part 'cg'; there are no-line-search"):
         ablations.chosen(["cg"])
 
@@ -121,11 +122,12 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
 def row(group, value, final, *, paper=False, fall=0.0, mean=None, high=None):
     run = {"first_return": 0.0, "largest_fall": fall, "largest_kl": value}
     estimate = {"value": final, "low": final, "high": final}
-    over = {"value": final if mean is None else mean, "low": None, "high": high}
+    mean = final if mean is None else mean
+    over = {"value": mean, "low": None if high is None else 2 * mean - high, "high": high}
     return {
         **{"group": group, "value": value, "asked": value, "is_the_paper": paper},
         **{"final_return": estimate, "mean_return": over},
-        "runs": [{**run, "seconds_update": 1.0}],
+        "runs": [{**run, "seconds_update": 1.0}] * 2,
     }
 
 
@@ -136,13 +138,19 @@ def test_verdicts_can_be_negative():
         row("max-kl", 0.1, 1.0),
         row("penalty", 1.0, 10.0),
         row("cg-iterations", 10, 10.0, paper=True, high=10.5),
-        row("cg-iterations", 40, 10.0, mean=11.0),
+        row("cg-iterations", 40, 10.0, mean=11.0, high=11.4),
         row("fisher-fraction", 0.1, 8.9, paper=True),
         row("fisher-fraction", 1.0, 10.0),
     ]
     assert [claim["holds"] for claim in claims(rows)] == [False] * 4
-    rows[4]["mean_return"]["high"] = None
-    assert claims(rows)[1]["holds"] is None  # One seed: nobody knows.
+    rows[5] = row("cg-iterations", 40, 10.0, mean=11.0, high=12.0)
+    assert claims(rows)[1]["holds"] is None  # Ahead, but the intervals overlap.
+    rows[5] = row("cg-iterations", 40, 10.0, mean=9.9, high=12.0)
+    assert claims(rows)[1]["holds"] is True
+    single = [{**each, "runs": each["runs"][:1]} for each in rows]
+    for each in single:
+        each["mean_return"] = {**each["mean_return"], "low": None, "high": None}
+    assert [claim["holds"] for claim in claims(single)] == [None] * 4  # Nobody knows.
 
 
 def test_without_progress_there_is_no_verdict():

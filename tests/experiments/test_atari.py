@@ -143,8 +143,10 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     results = atari.run(asked, out, said.append, report_only=True)
 
     assert json.loads((out / "atari.json").read_text()) == results
-    assert results["command"].startswith("trellis reproduce atari --games Pong Breakout --preset")
-    assert "--report-only" in results["command"]
+    (command,) = {run["command"] for run in results["runs"]}
+    assert command.startswith("trellis reproduce atari --games Pong Breakout --preset")
+    assert "--report-only" in command
+    assert f"`{command}`, reported by commit" in (out / "README.md").read_text()
     assert "new is left out: it has no iteration yet" in said
     assert "newer is left out: it has no iteration yet" in said
     facts = {run["run"]: run for run in results["runs"]}

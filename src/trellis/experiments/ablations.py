@@ -30,7 +30,7 @@ from trellis.experiments.sweep import RunPlan, execute
 from trellis.messages import UsageError
 from trellis.optimization.fisher import MIN_SAMPLES
 from trellis.runs import presets
-from trellis.runs.folder import write_whole
+from trellis.runs.folder import locked, write_whole
 from trellis.runs.log import read_metrics
 from trellis.runs.provenance import commit
 
@@ -118,7 +118,7 @@ def run(
     runs: Path = RUNS,
 ) -> dict[str, Any]:
     """Trains what is missing, and writes ablations.json, ablations.csv and ablations.png."""
-    kept = _kept(out, variations, scale)
+    _kept(out, variations, scale)  # Refused before anything is run.
     by_variation = {v: plans(v, seeds, scale, runs, parallel) for v in variations}
     wanted = {plan.folder: plan for of in by_variation.values() for plan in of}
     execute(list(wanted.values()), parallel, say)
@@ -130,19 +130,21 @@ def run(
         "commit": commit(),
     }
     found = [{**_row(variation, of), **made_by} for variation, of in by_variation.items()]
-    rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
-    results = {
-        "env": TASK.env,
-        "scale": scale,
-        "iterations": comparison_runs.ITERATIONS,
-        "rows": rows,
-        "claims": claims(rows),
-    }
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(out / "ablations.json", text + "\n")
-    _write_table(rows, out / "ablations.csv")
-    ablations_figure.draw(json.loads(text), out / "ablations.png")
+    with locked(out, seconds=60):
+        kept = _kept(out, variations, scale)  # With what another command has added meanwhile.
+        rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
+        results = {
+            "env": TASK.env,
+            "scale": scale,
+            "iterations": comparison_runs.ITERATIONS,
+            "rows": rows,
+            "claims": claims(rows),
+        }
+        text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+        write_whole(out / "ablations.json", text + "\n")
+        _write_table(rows, out / "ablations.csv")
+        ablations_figure.draw(json.loads(text), out / "ablations.png")
     return results
 
 
@@ -150,7 +152,7 @@ def _kept(out: Path, variations: Sequence[Variation], scale: float) -> list[dict
     """The rows of other parts that the folder has from before."""
     path = out / "ablations.json"
     parts = {variation.group for variation in variations}
-    if not path.is_file() or len(parts) == len(PARTS):
+    if not path.is_file():
         return []
     try:
         before = json.loads(path.read_text("utf-8"))

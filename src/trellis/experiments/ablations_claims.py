@@ -66,12 +66,18 @@ def _paper(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row["is_the_paper"])
 
 
+def _are_few(rows: Sequence[Row]) -> bool:
+    """A single run of anything says nothing about the next."""
+    return any(len(row["runs"]) < 2 for row in rows)
+
+
 def _line_search(rows: Sequence[Row]) -> dict[str, Any]:
     base = _paper(_of(rows, "max-kl"))
     catastrophe = FALL * (_final(base) - _start(base))
-    words, more = [], []
+    words, more, few = [], [], _are_few([base])
     for row in _of(rows, "no-line-search"):
         partner = next(r for r in _of(rows, "max-kl") if r["asked"] == row["asked"])
+        few = few or _are_few([row, partner])
         parts = []
         for name, each in (("without", row), ("with", partner)):
             falls = sum(run["largest_fall"] >= catastrophe for run in each["runs"])
@@ -88,7 +94,7 @@ def _line_search(rows: Sequence[Row]) -> dict[str, Any]:
         "Without this line search, the algorithm occasionally computes large steps that cause a"
         " catastrophic degradation of performance",
         "; ".join(words),
-        max(more) > 0 and min(more) >= 0 if _learned(base) else None,
+        None if few or not _learned(base) else max(more) > 0 and min(more) >= 0,
     )
 
 
@@ -96,7 +102,6 @@ def _cg(rows: Sequence[Row]) -> dict[str, Any]:
     group = _of(rows, "cg-iterations")
     base = _paper(group)
     more = [row for row in group if row["value"] > base["value"]]
-    limit = base["mean_return"]["high"]  # a single seed has none
     words = [f"k = {row['value']:g}: {row['mean_return']['value']:.1f}" for row in group]
     return _claim(
         "cg-iterations",
@@ -104,8 +109,19 @@ def _cg(rows: Sequence[Row]) -> dict[str, Any]:
         "We found k = 10 to be quite effective, and using higher k did not result in faster policy"
         " improvement",
         "mean return over training, " + ", ".join(words),
-        None if limit is None else all(row["mean_return"]["value"] <= limit for row in more),
+        _none_is_ahead(more, base),
     )
+
+
+def _none_is_ahead(rows: Sequence[Row], base: Row) -> bool | None:
+    """False if an interval of theirs is above all of the base's, open if only a mean is."""
+    means = [row["mean_return"] for row in rows]
+    limit = base["mean_return"]["high"]  # a single seed has none
+    if limit is None or any(mean["low"] is None for mean in means):
+        return None
+    if any(mean["low"] > limit for mean in means):
+        return False
+    return True if all(mean["value"] <= base["mean_return"]["value"] for mean in means) else None
 
 
 def _fisher(rows: Sequence[Row]) -> dict[str, Any]:
@@ -123,7 +139,9 @@ def _fisher(rows: Sequence[Row]) -> dict[str, Any]:
         " subset of the data without severely degrading the quality of the final step. Hence, we"
         " can compute it on 10% of the data",
         "; ".join(words),
-        way(_paper(group), full) >= NEARLY if _learned(full) else None,
+        None
+        if _are_few([_paper(group), full]) or not _learned(full)
+        else way(_paper(group), full) >= NEARLY,
     )
 
 
@@ -148,7 +166,7 @@ def _penalty(rows: Sequence[Row]) -> dict[str, Any]:
         "Empirically, it is hard to robustly choose the penalty coefficient, so we use a hard"
         " constraint instead of a penalty",
         "; ".join(words),
-        len(good(constraint)) / len(constraint) > len(good(penalty)) / len(penalty)
-        if _learned(base)
-        else None,
+        None
+        if _are_few([*constraint, *penalty]) or not _learned(base)
+        else len(good(constraint)) / len(constraint) > len(good(penalty)) / len(penalty),
     )

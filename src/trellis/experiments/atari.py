@@ -48,19 +48,8 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
     before = _read(out / JSON)
     runs = {record["run"]: record for record in before.get("runs", [])}
     randoms = [r for r in before.get("random", []) if r["evaluation"]["episodes"] == EPISODES]
-    results = {
-        "command": command,
-        "commit": commit(),
-        "settings": {
-            "episodes": EPISODES,
-            "actions": ACTIONS,
-            "preset": asked.preset,
-            "scale": asked.scale,
-            "steps": asked.steps,
-            "seeds": asked.seeds,
-            "games": list(asked.games),
-        },
-    }
+    results: dict[str, Any] = {"settings": {"episodes": EPISODES, "actions": ACTIONS}}
+    made_by = {"command": command, "commit": commit()}
 
     def save() -> None:
         """With what others have written to the same file meanwhile."""
@@ -95,7 +84,7 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
             say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
             played = atari_scores.play_policy(run.config, last.theta, last.moments, EPISODES)
             evaluation = atari_scores.summary(played)
-        runs[run.name] = {**_facts(run, last), "evaluation": evaluation}
+        runs[run.name] = {**_facts(run, last), **made_by, "evaluation": evaluation}
         save()
     there = {run.name for run, _ in found}
     gone = [n for n, r in runs.items() if r["game"] in asked.games and n not in there]

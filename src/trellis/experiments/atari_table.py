@@ -123,7 +123,7 @@ def write(results: Record, out: Path) -> None:
 def _readme(results: Record) -> str:
     settings = results["settings"]
     lines = ["# Atari, Table 1 and Figure 5", ""]
-    lines += [f"`{results['command']}`, commit {results['commit']}.", ""]
+    lines += _commands(results["runs"])
     lines += _markdown(table(results))
     lines += [
         "",
@@ -141,6 +141,17 @@ def _readme(results: Record) -> str:
     if any(run["curve"]["steps"] for run in results["runs"]):
         lines += ["", "![Learning curves](curves.png)"]
     return "\n".join(lines) + "\n"
+
+
+def _commands(runs: Sequence[Record]) -> list[str]:
+    """What made the report on which runs."""
+    made: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        made.setdefault((run["command"], run["commit"]), []).append(run["run"])
+    lines: list[str] = []
+    for (command, commit), names in made.items():
+        lines += [f"`{command}`, reported by commit {commit} ({', '.join(names)}).", ""]
+    return lines
 
 
 def _details(results: Record) -> list[list[str]]:

@@ -165,7 +165,7 @@ def _solving(
                 (
                     f"{name}, {record['label']}: {word} ({_doing(record)};"
                     f" {count} of {len(record['runs'])} seeds)",
-                    achieved is expected,
+                    achieved is expected if len(record["runs"]) > 1 else None,
                 )
             )
     return found
@@ -241,6 +241,8 @@ def _speed(tasks: Results, method: str, names: Sequence[str], *, slower: bool) -
             found.append((f"{words} (at another scale)", None))
         elif slower and 1 / CLEARLY <= ratio <= CLEARLY:
             found.append((f"{words} (too near to tell)", None))
+        elif min(len(methods[each]["runs"]) for each in (method, "trpo")) < 2:
+            found.append((f"{words} (of a single seed)", None))
         else:
             found.append((words, bool(holds)))
     return found

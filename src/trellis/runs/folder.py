@@ -7,9 +7,11 @@ checkpoints/     the last few whole states
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,9 +54,33 @@ def read_config(folder: Path | str) -> TrainConfig:
     require_run(Path(folder))
     path = Path(folder) / CONFIG
     try:
-        return from_json(json.loads(path.read_text()))
+        config = from_json(json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
+    _require_module_elsewhere(config.env, Path(folder))
+    return config
+
+
+def _require_module_elsewhere(env_id: str, folder: Path) -> None:
+    """Refuses `module:Id` where the module lies in the folder itself: making the environment would
+    run code that came with the run."""
+    module, colon, _ = env_id.rpartition(":")
+    package = module.partition(".")[0]
+    if not colon or not package.isidentifier() or package in sys.modules:
+        return
+    try:
+        spec = importlib.util.find_spec(package)  # of the outermost, which imports nothing
+    except (ImportError, ValueError):
+        return
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
+    inside = folder.resolve()
+    for place in places:
+        if place and (Path(place).resolve() == inside or inside in Path(place).resolve().parents):
+            raise RunFolderError(
+                f"{folder / CONFIG} names the environment {env_id!r}, whose module {package} lies"
+                " in the run itself. Loading a run runs no code from it: put the module where"
+                " Python finds it otherwise if you trust it"
+            )
 
 
 def require_run(folder: Path) -> None:
