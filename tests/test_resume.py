@@ -71,7 +71,7 @@ def check(env: str, seed: int, folder: Path) -> None:
 
 
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
-    check("Hopper-v5", 0, tmp_path)
+    check("CartPole-v1", 0, tmp_path)
 
 
 @pytest.mark.slow
