@@ -90,10 +90,12 @@ class TestLearning:
         trainer, state = train_probe(probes.ContinuousTarget, 60)
         assert trainer.evaluate(state, 20).mean_return > -0.02
 
+    @pytest.mark.slow
     def test_both_factors_of_an_action(self):
         trainer, state = train_probe(probes.FactorsMatter)
         assert trainer.evaluate(state, 20).mean_return == 2.0
 
+    @pytest.mark.slow
     def test_observations_of_several_parts(self):
         trainer, state = train_probe(probes.DictObservation)
         assert trainer.evaluate(state, 20).mean_return == 1.0
