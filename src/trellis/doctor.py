@@ -32,7 +32,7 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "video": ("imageio", "imageio_ffmpeg", "pygame"),
     "tensorboard": ("tensorboardX",),
-    "atari": ("ale_py", "cv2"),
+    "atari": ("ale_py", "numba"),
     "ray": ("ray",),
 }
 """By the name of the extra: the modules that it brings."""

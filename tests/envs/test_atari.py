@@ -17,7 +17,7 @@ gymnasium = pytest.importorskip("gymnasium")
 ale_py = pytest.importorskip("ale_py")
 from trellis.envs.atari import AtariBatch  # noqa: E402
 from trellis.envs.atari_actions import FACTORED  # noqa: E402
-from trellis.envs.atari_screens import PREPROCESSINGS, AtariGame  # noqa: E402
+from trellis.envs.atari_screens import AtariGame  # noqa: E402
 
 GAMES = ("BeamRider", "Breakout", "Enduro", "Pong", "Qbert", "Seaquest", "SpaceInvaders")
 SIX = tuple(game for game in GAMES if game != "Qbert")
@@ -294,24 +294,6 @@ def test_sticky_actions_stick_as_often_as_they_should():
     assert stuck.max() <= 4
     assert not np.array_equal(stuck[0], stuck[1])
     env.close()
-
-
-def shrunk(name, screen):
-    seen = PREPROCESSINGS[name]
-    frame = np.zeros((seen.height, seen.width), np.uint8)
-    seen.shrink(screen, frame)
-    return frame
-
-
-def test_preprocessings_show_the_screen():
-    shapes = {name: (4, p.height, p.width) for name, p in PREPROCESSINGS.items()}
-    assert shapes == {"paper": (4, 52, 40), "mnih-2013": (4, 84, 84), "gymnasium": (4, 84, 84)}
-    screen = np.arange(210 * 160, dtype=np.uint64).reshape(210, 160).astype(np.uint8)
-    blocks = screen[1:209].reshape(52, 4, 40, 4).astype(float).mean(axis=(1, 3))
-    assert np.abs(shrunk("paper", screen) - blocks).max() <= 0.5
-    rows = np.repeat(np.arange(210, dtype=np.uint8)[:, None], 160, axis=1)
-    seen = shrunk("mnih-2013", rows)
-    assert np.abs(seen[:, 0] - ((np.arange(18, 102) + 0.5) * 210 / 110 - 0.5)).max() <= 1
 
 
 def test_rules_are_checked_in_words():

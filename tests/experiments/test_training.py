@@ -101,10 +101,14 @@ def test_a_signal_to_the_sweep_alone_reaches_its_runs_however_early(tmp_path, mo
         return real(*args, **options)
 
     monkeypatch.setattr(sweep.subprocess, "Popen", slow)
-    began = time.monotonic()
+    began, said = time.monotonic(), []
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
-        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, lambda _: None)
-    assert time.monotonic() - began < 20
+        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, said.append)
+    # So early that the pool may not know of its thread yet, nor wait for it.
+    while len(said) < 2:
+        assert time.monotonic() - began < 20
+        time.sleep(0.05)
+    assert said[1] == f"{tmp_path / 'run'} stopped; the same command goes on with it"
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ A step is written down as one byte, `18 · frames that stuck + action`: played a
 same whatever was drawn.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,7 @@ def row_fields(game: AtariGame, screen: tuple[int, int]) -> dict[str, tuple[tupl
     """What the memory of a row holds: name -> (shape, dtype)."""
     return {
         "frames": (game.observation_shape, np.uint8),
-        # The last picture before it was made small, from which a game that ends within a step is
-        # shown; part of the state where two screens are pooled.
+        # The last picture before it was made small; part of the state where two screens are pooled.
         "pooled": (screen if game.seen.pools else (0, 0), np.uint8),
         "counters": ((5,), np.int64),
         # What was played since the reset, or since a saved state was loaded.
@@ -53,26 +51,22 @@ def row_fields(game: AtariGame, screen: tuple[int, int]) -> dict[str, tuple[tupl
     }
 
 
-@functools.lru_cache
-def _scratch(shape: tuple[int, int]) -> NDArray[np.uint8]:
-    """For a screen that is looked at once: one for all emulators of a process, so that it stays in
-    the cache."""
-    return np.zeros(shape, np.uint8)
-
-
 class Emulator:
     """A row of the batch."""
 
     def __init__(self, game: AtariGame, row: Row):
         from ale_py import roms
 
+        # Here, so that the parent process, which needs this file's layout, does not load numba.
+        from trellis.envs.atari_pictures import Pictures
+
         self._game, self._row = game, row
+        self._counters, self._history = row["counters"], row["history"]
         self._path = roms.get_rom_path(game.rom)
         self._ale = emulator(game)
-        self._pools = game.seen.pools and game.repeat > 1
-        screen = tuple(self._ale.getScreenDims())
-        self._screen = row["pooled"] if game.seen.pools else _scratch(screen)
-        self._before = np.zeros(screen, np.uint8)
+        self._pictures = Pictures(self._ale, game, row)
+        self._pools, self._repeat = game.seen.pools, game.repeat
+        self._end_on_lost_life = game.end_on_lost_life
         # Putting the first state back is exact where restoring is, and fast: the game's own reset
         # leaves traces of what was played in some (Beam Rider), and loading takes 0.1 s.
         self._start = None if game.is_replayed else self._ale.cloneState(include_rng=True)
@@ -80,9 +74,6 @@ class Emulator:
 
     def reset(self, seed: int) -> None:
         """A new episode."""
-        counters = self._row["counters"]
-        counters[:] = 0
-        counters[STREAM] = seed
         noops = self._draw_noops(seed)
         self._restart()
         drawn = False
@@ -91,15 +82,11 @@ class Emulator:
             drawn = not self._ale.game_over()
             if not drawn:
                 self._restart()
-        if drawn or self._start is None:
-            self._ale.getScreenGrayscale(self._screen)
-        else:
-            self._screen[...] = self._first_screen  # restoring does not draw
-        self._before[...] = 0
-        counters[LIVES] = self._ale.lives()
-        frames = self._row["frames"]
-        self._game.seen.shrink(self._screen, frames[-1])
-        frames[:-1] = frames[-1]
+        # Restoring does not draw.
+        self._pictures.start(None if drawn or self._start is None else self._first_screen)
+        self._counters[:] = 0
+        self._counters[STREAM] = seed
+        self._counters[LIVES] = self._ale.lives()
 
     def _restart(self) -> None:
         if self._start is not None:
@@ -119,9 +106,8 @@ class Emulator:
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Holds an action for some frames: reward, terminated, truncated."""
-        counters = self._row["counters"]
         code = NUM_ACTIONS * self._draw_sticks() + action
-        self._row["history"][counters[SINCE]] = code
+        self._history[self._counters[SINCE]] = code
         return self._play(code, look=True)
 
     def _draw_sticks(self) -> int:
@@ -129,51 +115,42 @@ class Emulator:
         probability = self._game.sticky_actions
         if not probability:
             return 0
-        counters = self._row["counters"]
-        stream = counters[STREAM] * STICKY_STREAMS + counters[ELAPSED]
+        stream = self._counters[STREAM] * STICKY_STREAMS + self._counters[ELAPSED]
         draws = uniform(np.array([stream]), self._game.repeat + 1, 0.0, 1.0)[0]
         draws[-1] = 1.0
         return int(np.argmax(draws >= probability))
 
     def replay(self, count: int) -> None:
         """Plays the first `count` steps of the history; only what will be seen is looked at."""
-        history = self._row["history"][:count].tolist()
+        history = self._history[:count].tolist()
         unseen = count - self._game.frame_stack
         for index, code in enumerate(history):
             self._play(code, look=index >= unseen)
 
     def _play(self, code: int, *, look: bool) -> tuple[float, bool, bool]:
-        sticks, action = divmod(int(code), NUM_ACTIONS)
-        ale, counters, repeat = self._ale, self._row["counters"], self._game.repeat
-        before = int(counters[LAST_ACTION])
-        lives = int(counters[LIVES])
-        pools = self._pools and look
+        sticks, action = divmod(code, NUM_ACTIONS)
+        ale, pictures, repeat = self._ale, self._pictures, self._repeat
+        _, elapsed, since, before, lives = self._counters.tolist()
         reward, terminated, truncated = 0.0, False, False
         for t in range(repeat):
             reward += ale.act(before if t < sticks else action)
-            if self._game.end_on_lost_life:
+            if self._end_on_lost_life:
                 terminated, lives = ale.lives() < lives, ale.lives()
             if ale.game_over():
                 terminated = terminated or ale.game_over(with_truncation=False)
                 truncated = ale.game_truncated()
             if terminated or truncated:
                 break
-            if pools and t == repeat - 2:
-                ale.getScreenGrayscale(self._before)
-            elif pools and t == repeat - 1:
-                ale.getScreenGrayscale(self._screen)
-        if pools:
-            np.maximum(self._screen, self._before, out=self._screen)
-        elif look and not (self._game.seen.pools and (terminated or truncated)):
-            ale.getScreenGrayscale(self._screen)
+            if look and self._pools and t == repeat - 2:
+                pictures.look_before()
         if look:
-            frames = self._row["frames"]
-            frames[:-1] = frames[1:]
-            self._game.seen.shrink(self._screen, frames[-1])
-        counters[ELAPSED] += 1
-        counters[SINCE] += 1
-        counters[LAST_ACTION] = action if sticks < repeat else before
-        counters[LIVES] = ale.lives()
+            if self._pools and (terminated or truncated):
+                pictures.show_end()
+            else:
+                pictures.look()
+                pictures.show()
+        last = action if sticks < repeat else before
+        self._counters[ELAPSED:] = elapsed + 1, since + 1, last, ale.lives()
         return reward, terminated, truncated
 
     def save(self) -> None:
@@ -188,8 +165,8 @@ class Emulator:
 
         size = int(self._row["state_size"][0])
         self._ale.restoreState(ale_py.ALEState(self._row["state"][:size].tobytes()))
-        self._before[...] = 0
-        self._row["counters"][SINCE] = 0
+        self._pictures.forget()
+        self._counters[SINCE] = 0
 
     def picture(self) -> NDArray[np.uint8]:
         """The screen in colour."""

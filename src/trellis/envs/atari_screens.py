@@ -11,14 +11,9 @@ frame only; the other two show the last screen as it is. `AtariGame` is all that
 besides seeds and actions. Nothing here knows of JAX: the emulators' processes load it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-Frame = NDArray[np.uint8]
 Actions = Literal["minimal", "full", "factored"]
 
 MOST_FRAMES = 108_000
@@ -48,34 +43,21 @@ class Preprocessing:
 
     height: int
     width: int
-    pools: bool
+    pools: bool = False
     """Whether the maximum of the last two screens is shown."""
-    shrink: Callable[[Frame, Frame], None]
-    """From a screen into a frame."""
-
-
-def _resize(screen: Frame, into: Frame) -> None:
-    import cv2
-
-    cv2.resize(screen, into.shape[::-1], dst=into, interpolation=cv2.INTER_AREA)
-
-
-def _paper(screen: Frame, into: Frame) -> None:
-    # 210 = 1 + 52·4 + 1; taller screens are of a few games that the paper has not played.
-    margin = (screen.shape[0] - 208) // 2
-    _resize(screen[margin : margin + 208], into)
-
-
-def _mnih_2013(screen: Frame, into: Frame) -> None:
-    whole = np.empty((110, 84), np.uint8)
-    _resize(screen, whole)
-    into[...] = whole[18:102]
+    middle: int | None = None
+    """Rows of the screen that are used; all by default."""
+    whole: int | None = None
+    """Rows that these are shrunk to, of which the frame is a part; the frame's by default."""
+    above: int = 0
+    """How many of them are above the frame."""
 
 
 PREPROCESSINGS = {
-    "paper": Preprocessing(52, 40, False, _paper),
-    "mnih-2013": Preprocessing(84, 84, False, _mnih_2013),
-    "gymnasium": Preprocessing(84, 84, True, _resize),
+    # 210 = 1 + 52·4 + 1; taller screens are of a few games that the paper has not played.
+    "paper": Preprocessing(52, 40, middle=208),
+    "mnih-2013": Preprocessing(84, 84, whole=110, above=18),
+    "gymnasium": Preprocessing(84, 84, pools=True),
 }
 
 

@@ -79,6 +79,9 @@ class Worker:
             {name: array[index] for name, array in _with_scalars(arrays).items()}
             for index in range(start, stop)
         ]
+        mine = slice(start, stop)
+        self._active, self._actions = arrays["active"][mine], arrays["action"][mine]
+        self._results = [arrays[name][mine] for name in ("reward", "terminated", "truncated")]
         self._emulators = [Emulator(layout.game, row) for row in self._rows]
         self.commands: dict[bytes, Callable[[], None]] = {
             RESET: self._reset,
@@ -98,10 +101,10 @@ class Worker:
             emulator.reset(int(row["seed"][0]))
 
     def _step(self) -> None:
-        for emulator, row in zip(self._emulators, self._rows, strict=True):
-            if row["active"]:
-                result = emulator.step(int(row["action"][0]))
-                row["reward"][0], row["terminated"][0], row["truncated"][0] = result
+        results = self._results
+        for index in np.flatnonzero(self._active):
+            outcome = self._emulators[index].step(int(self._actions[index]))
+            results[0][index], results[1][index], results[2][index] = outcome
 
     def _save(self) -> None:
         for emulator, _ in self._chosen():
@@ -138,9 +141,6 @@ def main() -> None:
     start, stop, socket_fd, memory_fd = (int(value) for value in sys.argv[2:])
     connection = socket.socket(fileno=socket_fd)
     try:
-        import cv2
-
-        cv2.setNumThreads(0)  # each worker has one core
         worker = Worker(layout, mmap.mmap(memory_fd, layout.size), start, stop)
         connection.sendall(DONE)
         while command := connection.recv(1):

@@ -138,6 +138,9 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None])
 
     def one(plan: RunPlan) -> None:
         error = _finish(plan, over, running, threads)
+        if over.is_set() and not plan.finished:
+            say(f"{plan.folder} stopped; the same command goes on with it")
+            return
         if error:
             failures.append(f"{plan.folder}: {error}")
         progress.ended(plan)

@@ -1,0 +1,152 @@
+"""Frames from screens, by compiled code that leaves alone what has not changed.
+
+A screen comes as colour numbers. `look` finds the rows that differ from the last time and turns
+those into gray; `pool` takes the maximum of two screens there; `shrink` makes the rows of the frame
+that depend on them.
+
+Shrinking is by area, to OpenCV's very bytes, which Gymnasium's frames are. A pixel of the frame is
+a whole number over a fixed one, so that float32 finds it whatever the order of the sum; all but
+halves, where OpenCV rounds by its own sum's error: those are summed again in its order, columns
+before rows.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+UNKNOWN = 256
+"""In a table of grays: a colour that was not seen yet."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The source pixels under each target pixel, along one axis."""
+
+    first: NDArray[np.uint64]
+    """(target,)"""
+    weights: NDArray[np.float32]
+    """(2, taps, target): whole numbers that add up to `total`, and as parts of one."""
+    total: int
+
+    def __getitem__(self, part: slice) -> "Taps":
+        return Taps(self.first[part].copy(), self.weights[:, :, part].copy(), self.total)
+
+    def moved(self, by: int) -> "Taps":
+        """The same, further on in the source."""
+        return Taps(self.first + np.uint64(by), self.weights, self.total)
+
+
+@lru_cache
+def taps(source: int, target: int) -> Taps:
+    """Of `source` pixels that are made `target`."""
+    divisor = int(np.gcd(source, target))
+    wide, narrow = source // divisor, target // divisor  # of the two kinds, in a common unit
+    start = np.arange(target) * wide
+    first, last = start // narrow, (start + wide - 1) // narrow
+    count = int((last - first).max()) + 1
+    first = np.minimum(first, source - count)
+    edges = (first + np.arange(count)[:, None]) * narrow
+    overlap = np.minimum(edges + narrow, start + wide) - np.maximum(edges, start)
+    whole = np.maximum(overlap, 0)
+    weights = np.stack([whole, whole / wide]).astype(np.float32)
+    return Taps(first.astype(np.uint64), weights, wide)
+
+
+@njit("b1(u1[:, ::1], u1[:, ::1], u1[:, ::1], u2[::1], b1[::1])", cache=True)
+def look(screen, before, gray, grays, changed):
+    """Brings `before` and its `gray` up to the screen and marks the rows that changed; whether all
+    colours were known."""
+    now, then = screen.view(np.uint64), before.view(np.uint64)
+    found = np.uint16(0)
+    for row in range(now.shape[0]):
+        difference = np.uint64(0)
+        for column in range(now.shape[1]):
+            difference |= now[row, column] ^ then[row, column]
+        if difference != 0:
+            changed[row] = True
+            for column in range(now.shape[1]):
+                then[row, column] = now[row, column]
+            for column in range(screen.shape[1]):
+                value = grays[screen[row, column]]
+                found |= value
+                gray[row, column] = np.uint8(value)
+    return found < UNKNOWN
+
+
+@njit("void(u1[:, ::1], u1[:, ::1], b1[::1], u1[:, ::1])", cache=True)
+def pool(one, other, changed, into):
+    """The maximum of two screens, in rows that changed."""
+    for row in range(one.shape[0]):
+        if changed[row]:
+            for column in range(one.shape[1]):
+                into[row, column] = max(one[row, column], other[row, column])
+
+
+class Shrinking:
+    """From pictures to frames."""
+
+    def __init__(self, across: Taps, down: Taps):
+        unit = np.float32(1 / (across.total * down.total))
+        self._tables = (across.first, across.weights, down.first, down.weights, unit)
+
+    def __call__(
+        self, picture: NDArray[np.uint8], changed: NDArray[np.bool_], frames: NDArray[np.uint8]
+    ) -> None:
+        """Puts the frame of a picture behind the others, (stack, height, width), and drops the
+        first. The picture may differ from that of the last frame in rows that changed; none of
+        them has, afterwards."""
+        _shrink(picture, changed, frames, *self._tables)
+
+
+@njit(
+    "void(u1[:, ::1], b1[::1], u1[:, :, ::1], u8[::1], f4[:, :, ::1], u8[::1], f4[:, :, ::1], f4)",
+    cache=True,
+)
+def _shrink(picture, changed, frames, left, across, top, down, unit):
+    height, width = frames.shape[1:]
+    whole = frames.reshape(-1).view(np.uint64)
+    one = height * width // 8
+    for i in range(len(whole) - one):
+        whole[i] = whole[i + one]
+    frame = frames[-1]
+    line = np.empty(picture.shape[1], np.float32)
+    values = np.empty(width, np.float32)
+    near, half = np.float32(unit / 4), np.float32(0.5)
+    for y in range(height):
+        touched = False
+        for j in range(down.shape[1]):
+            touched |= changed[top[y] + np.uint64(j)]
+        if not touched:
+            continue
+        line[:] = 0
+        for j in range(down.shape[1]):
+            row, weight = picture[top[y] + np.uint64(j)], down[0, j, y]
+            for x in range(len(row)):
+                line[x] += np.float32(row[x]) * weight
+        values[:] = 0
+        for k in range(across.shape[1]):
+            for x in range(width):
+                values[x] += line[left[x] + np.uint64(k)] * across[0, k, x]
+        halves = 0
+        for x in range(width):
+            value = values[x] * unit
+            rounded = np.rint(value)
+            halves += abs(abs(value - rounded) - half) < near
+            frame[y, x] = np.uint8(np.int32(rounded))
+        if halves == 0:
+            continue
+        for x in range(width):
+            value = values[x] * unit
+            if abs(abs(value - np.rint(value)) - half) < near:
+                total = np.float32(0)
+                for j in range(down.shape[1]):
+                    part = np.float32(0)
+                    for k in range(across.shape[1]):
+                        pixel = picture[top[y] + np.uint64(j), left[x] + np.uint64(k)]
+                        part += np.float32(pixel) * across[1, k, x]
+                    total += part * down[1, j, y]
+                frame[y, x] = np.uint8(np.int32(np.rint(total)))
+    changed[:] = False
