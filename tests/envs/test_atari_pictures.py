@@ -3,7 +3,9 @@ import pytest
 
 pytest.importorskip("ale_py")
 cv2 = pytest.importorskip("cv2")
-from trellis.envs.atari_kernels import UNKNOWN, look, taps  # noqa: E402
+from numba import njit  # noqa: E402
+
+from trellis.envs.atari_kernels import UNKNOWN, compiled, look, taps  # noqa: E402
 from trellis.envs.atari_pictures import Pictures, _shrinking  # noqa: E402
 from trellis.envs.atari_screens import PREPROCESSINGS, AtariGame, emulator  # noqa: E402
 
@@ -91,6 +93,17 @@ def test_looking_marks_what_changed_and_says_when_a_colour_is_new():
     screen[7, 0] = 10
     assert not look(screen, before, gray, grays, changed)
     assert np.flatnonzero(changed).tolist() == [5, 7]
+
+
+def test_compiled_code_does_without_a_place_to_keep_it(monkeypatch):
+    def twice(x):
+        return x + x
+
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
+    monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
+    with pytest.raises(RuntimeError, match="no locator"):
+        njit("i8(i8)", cache=True)(twice)
+    assert compiled("i8(i8)")(twice)(21) == 42
 
 
 @pytest.mark.parametrize("name", list(PREPROCESSINGS))

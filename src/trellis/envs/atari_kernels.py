@@ -10,8 +10,10 @@ halves, where OpenCV rounds by its own sum's error: those are summed again in it
 before rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -55,7 +57,19 @@ def taps(source: int, target: int) -> Taps:
     return Taps(first.astype(np.uint64), weights, wide)
 
 
-@njit("b1(u1[:, ::1], u1[:, ::1], u1[:, ::1], u2[::1], b1[::1])", cache=True)
+def compiled(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As soon as this is loaded; what comes of it is kept on disk, where there is a place."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            return njit(signature, cache=True)(function)
+        except RuntimeError:  # neither here nor in the user's folder
+            return njit(signature)(function)
+
+    return decorate
+
+
+@compiled("b1(u1[:, ::1], u1[:, ::1], u1[:, ::1], u2[::1], b1[::1])")
 def look(screen, before, gray, grays, changed):
     """Brings `before` and its `gray` up to the screen and marks the rows that changed; whether all
     colours were known."""
@@ -76,7 +90,7 @@ def look(screen, before, gray, grays, changed):
     return found < UNKNOWN
 
 
-@njit("void(u1[:, ::1], u1[:, ::1], b1[::1], u1[:, ::1])", cache=True)
+@compiled("void(u1[:, ::1], u1[:, ::1], b1[::1], u1[:, ::1])")
 def pool(one, other, changed, into):
     """The maximum of two screens, in rows that changed."""
     for row in range(one.shape[0]):
@@ -101,9 +115,8 @@ class Shrinking:
         _shrink(picture, changed, frames, *self._tables)
 
 
-@njit(
-    "void(u1[:, ::1], b1[::1], u1[:, :, ::1], u8[::1], f4[:, :, ::1], u8[::1], f4[:, :, ::1], f4)",
-    cache=True,
+@compiled(
+    "void(u1[:, ::1], b1[::1], u1[:, :, ::1], u8[::1], f4[:, :, ::1], u8[::1], f4[:, :, ::1], f4)"
 )
 def _shrink(picture, changed, frames, left, across, top, down, unit):
     height, width = frames.shape[1:]
