@@ -68,7 +68,22 @@ def test_a_critic_may_say_what_follows_a_rollout(task, reading):
     assert plan.folder != plain.folder
 
 
-@pytest.mark.parametrize("method", ["trpo-vine-of-states", "trpo-vine-bootstrap"])
+@pytest.mark.parametrize("task", ["swimmer", "hopper", "walker"])
+def test_short_rollouts_have_the_steps_of_table_2_and_a_critic(task):
+    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-short"], 1, FULL)
+    (single,) = seed_plans(TASKS[task], METHODS["trpo"], 1, FULL)
+    vine = plan.config.sampling.vine
+    assert (vine.rollout_length, vine.actions, vine.bootstrap) == (10, 4, True)
+    assert vine.states < vine.trunks * vine.trunk_length
+    assert plan.config.sampling.most_steps == single.config.sampling.most_steps
+    assert plan.config.total_steps == single.config.total_steps
+    assert plan.config.estimation.critic == "mlp"
+    assert plan.config.step == single.config.step
+
+
+@pytest.mark.parametrize(
+    "method", ["trpo-vine-of-states", "trpo-vine-bootstrap", "trpo-vine-short"]
+)
 def test_the_cart_pole_has_no_other_reading(method):
     with pytest.raises(ValueError, match="no column for the cart-pole: use trpo-vine"):
         experiment(["cartpole"], [method], 1, 1.0, None, 1)

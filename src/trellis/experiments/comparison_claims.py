@@ -39,7 +39,7 @@ SOLVED = {
 }
 SINGLE_PATH, VINE = ("trpo",), ("trpo-vine", "trpo-vine-of-states")
 TRPO = (*SINGLE_PATH, *VINE)
-OURS = ("trpo-vine-bootstrap",)
+OURS = ("trpo-vine-bootstrap", "trpo-vine-short")
 """What the paper has not."""
 WAY = 0.9
 SIMILAR = 1.5

@@ -15,6 +15,7 @@ COLORS = {
     "trpo-vine": "#D55E00",
     "trpo-vine-of-states": "#7B241C",
     "trpo-vine-bootstrap": "#F5B7B1",
+    "trpo-vine-short": "#C0392B",
     "natural-gradient": "#009E73",
     "empirical-fim": "#56B4E9",
     "max-kl": "#CC79A7",

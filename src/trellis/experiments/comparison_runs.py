@@ -57,7 +57,8 @@ class Method:
     """What `trellis train --method` calls it."""
     vine: str | None = None
     """Of the task's presets for vine, the ending: "vine", "vine-of-states" for the other reading of
-    Table 2, or "vine-bootstrap" for one of the two with a critic."""
+    Table 2, "vine-bootstrap" for one of the two with a critic, or "vine-short" for short rollouts
+    with one."""
     swept: str | None = None
     """The option that is swept."""
     search: bool = False
@@ -83,6 +84,13 @@ METHODS = {
             "TRPO, vine with a critic",
             "trpo",
             vine="vine-bootstrap",
+            optional=True,
+        ),
+        Method(
+            "trpo-vine-short",
+            "TRPO, vine of short rollouts with a critic",
+            "trpo",
+            vine="vine-short",
             optional=True,
         ),
         Method("natural-gradient", "natural gradient", "natural-gradient", swept="multiplier"),

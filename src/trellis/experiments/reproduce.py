@@ -59,7 +59,7 @@ def reproduce(
         tasks: Of locomotion: swimmer, hopper, walker.
         methods: Which ones to compare, all by default: trpo, trpo-vine, natural-gradient,
             empirical-fim, max-kl, cem, cma, policy-gradient, kl-penalty. And, where it is named,
-            trpo-vine-of-states, trpo-vine-bootstrap.
+            trpo-vine-of-states, trpo-vine-bootstrap, trpo-vine-short.
         scale: Shrinks the steps of an iteration of comparison, ablations and the paper's presets
             for Atari, never the number of iterations.
         vine_scale: The same for vine alone; as SCALE by default.

@@ -35,6 +35,13 @@ PAPER_ACTIONS = 4
 PAPER_ROLLOUT_LENGTH = {"swimmer": 50, "hopper": 100, "walker": 100}
 PAPER_Q_VALUES = {"swimmer": 500, "hopper": 2500, "walker": 2500}
 """(state, action) pairs per batch: N = 125 or 625 states of 4 actions."""
+SHORT_ROLLOUT_LENGTH = 10
+SHORT_STATES_PER_TRUNK = 600
+SHORT_STEPS_PER_TRUNK = (
+    PAPER_TRUNK_LENGTH + SHORT_STATES_PER_TRUNK * PAPER_ACTIONS * SHORT_ROLLOUT_LENGTH
+)
+"""Ours, for rollouts that a critic takes over from: a whole number of trunks makes Table 2's steps.
+"""
 CARTPOLE_ROLLOUT_LENGTH = 100
 CARTPOLE_Q_VALUES = 500
 """Ours, as above."""
@@ -170,13 +177,35 @@ def _vine_bootstrap(task: str) -> Preset:
     follows where a rollout is cut: without, nothing that happens later than its 50 or 100 steps
     counts."""
     vine = PAPER["swimmer"][1] if task == "swimmer" else _vine_of_states(task)
+    about = (
+        f"the paper's {task} by vine of {vine.sampling.vine.states:,} states, and, which the paper"
+        " has not, a critic for what follows its rollouts"
+    )
+    return _with_critic(vine, about)
+
+
+def _vine_short(task: str) -> Preset:
+    """Table 2's steps an iteration in rollouts that a critic takes over from early: what comes late
+    in a rollout is mostly noise, and short ones leave steps for more states."""
+    trunks = PAPER_STEPS_PER_ITERATION[task] // SHORT_STEPS_PER_TRUNK
+    states = SHORT_STATES_PER_TRUNK * trunks
+    about = (
+        f"the paper's {task} by vine of {states:,} states, with rollouts of {SHORT_ROLLOUT_LENGTH}"
+        " steps and, which the paper has not, a critic for what follows them"
+    )
+    return _with_critic(
+        PAPER[task][1], about, trunks=trunks, states=states, rollout_length=SHORT_ROLLOUT_LENGTH
+    )
+
+
+def _with_critic(vine: Preset, about: str, **sizes: int) -> Preset:
     sampling = dataclasses.replace(
-        vine.sampling, vine=dataclasses.replace(vine.sampling.vine, bootstrap=True)
+        vine.sampling, vine=dataclasses.replace(vine.sampling.vine, bootstrap=True, **sizes)
     )
     return dataclasses.replace(
         vine,
-        about=f"the paper's {task} by vine of {vine.sampling.vine.states:,} states, and, which the"
-        " paper has not, a critic for what follows its rollouts",
+        about=about,
+        total_steps=PAPER_ITERATIONS * sampling.most_steps,
         sampling=sampling,
         estimation=dataclasses.replace(vine.estimation, critic="mlp"),
     )
@@ -281,6 +310,7 @@ PRESETS: dict[str, Preset] = {
     **{f"paper/{task}-vine": vine for task, (_, vine) in PAPER.items()},
     **{f"paper/{task}-vine-of-states": _vine_of_states(task) for task in PAPER_Q_VALUES},
     **{f"paper/{task}-vine-bootstrap": _vine_bootstrap(task) for task in PAPER_Q_VALUES},
+    **{f"paper/{task}-vine-short": _vine_short(task) for task in PAPER_Q_VALUES},
     **ATARI,
 }
 
