@@ -9,12 +9,14 @@ import pytest
 
 from tests.experiments.invented import finish, write_run
 from trellis.agent import TRPO
-from trellis.experiments import comparison, comparison_runs, gait
+from trellis.experiments import comparison, comparison_files, comparison_runs, gait
 from trellis.experiments.comparison_claims import claims, steps_to
 from trellis.experiments.comparison_figure import scale_words
 from trellis.experiments.comparison_results import cost_per_step, curve, returns, seconds, steps
+from trellis.experiments.comparison_runs import Scale
 from trellis.experiments.sweep import RunPlan
 from trellis.experiments.sweep_progress import SweepProgress
+from trellis.messages import UsageError
 from trellis.runs.config import SamplingConfig, TrainConfig
 from trellis.runs.folder import RunFolderError, read_config
 from trellis.runs.provenance import commit
@@ -88,16 +90,34 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
 
     # Methods that are run later are added, and what there was is not lost.
     scores["trpo"] = 900.0
-    one = dataclasses.replace(asked, methods=[trpo], seeds=1)
-    comparison.run(one, tmp_path / "out", said.append)
+    again = dataclasses.replace(asked, methods=[trpo])
+    comparison.run(again, tmp_path / "out", said.append)
     later = json.loads((tmp_path / "out" / "cartpole.json").read_text())
     assert list(later["methods"]) == ["trpo", "natural-gradient", "max-kl"]
     assert later["methods"]["max-kl"] == found["methods"]["max-kl"]
     assert later["sweeps"] == found["sweeps"]
     assert later["methods"]["trpo"]["mean_return"] == 900.0
     text = (tmp_path / "out/README.md").read_text()
-    assert "--methods trpo --seeds 1" in text
+    assert "--methods trpo --seeds 2" in text
     assert "(natural gradient; max KL)" in text
+    # Nor is it replaced by less.
+    few, small = (
+        dataclasses.replace(again, seeds=1),
+        dataclasses.replace(again, scale=Scale(0.01)),
+    )
+    for less, words in ((few, "1 at scale 0.1"), (small, "2 at scale 0.01")):
+        with pytest.raises(UsageError, match=rf"2 seeds at scale 0\.1, which {words}.*--out"):
+            comparison.run(less, tmp_path / "out", said.append)
+    assert json.loads((tmp_path / "out" / "cartpole.json").read_text()) == later
+
+
+def test_films_and_sweeps_go_with_the_runs_they_are_of(tmp_path):
+    before = {"methods": {"trpo": 1, "cem": 2}, "sweeps": {"trpo": 3}, "videos": {"trpo": "a.mp4"}}
+    comparison_files._write_task(tmp_path, "hopper", before)
+    after = {"methods": {"trpo": 4}, "sweeps": {}, "videos": {}}
+    comparison_files._write_task(tmp_path, "hopper", after)
+    found = comparison_files.read_tasks(tmp_path)["hopper"]
+    assert found == {"methods": {"trpo": 4, "cem": 2}, "sweeps": {}, "videos": {}}
 
 
 def record(method, score, *, velocity=1.0, length=1000.0, curve=(0.0, 10.0), interval=(None, None)):
@@ -154,6 +174,17 @@ def test_claims_follow_the_numbers():
         cem={**record("B", 300.0, interval=(200.0, 400.0)), "scale": 0.1},
     )
     assert verdict(scaled, "… yielding")["holds"] is None
+    assert "at scale 0.1 only B" in verdict(scaled, "… yielding")["found"]
+    small = {**record("C", 300.0, interval=(200.0, 400.0)), "scale": 0.1}
+    mixed = judge(
+        trpo=record("A", 2000.0, interval=(1900.0, 2100.0)),
+        **{"trpo-vine": {**record("D", 900.0, interval=(800.0, 1000.0)), "scale": 0.1}},
+        cem=record("B", 3000.0, interval=(2900.0, 3100.0)),
+        cma=small,
+    )
+    # Each at its own scale: the one where TRPO is behind counts.
+    assert verdict(mixed, "… yielding")["holds"] is False
+    assert "D has the highest mean, 900, C 300" in verdict(mixed, "… yielding")["found"]
     apart = judge(
         trpo=record("A", 2000.0, interval=(1900.0, 2040.0)),
         cem=record("B", 2100.0, interval=(2050.0, 2150.0)),

@@ -13,7 +13,7 @@ from typing import Any
 from trellis.compare_runs import training_return
 from trellis.experiments import comparison_runs, gait
 from trellis.experiments.comparison_claims import OURS, TRPO
-from trellis.experiments.comparison_files import write_task
+from trellis.experiments.comparison_files import refuse_less, write_task
 from trellis.experiments.comparison_results import method_record, sweep_record
 from trellis.experiments.comparison_runs import (
     METHODS,
@@ -79,7 +79,7 @@ def experiment(
     others = [name for name in methods if name in METHODS and METHODS[name].optional]
     if "cartpole" in tasks and others:
         raise ValueError(
-            f"{others[0]} is a way to read Table 2, which has no column for the cart-pole: use"
+            f"{others[0]} has the steps of Table 2, which has no column for the cart-pole: use"
             " trpo-vine"
         )
     return Experiment(
@@ -93,6 +93,9 @@ def experiment(
 
 def run(asked: Experiment, out: Path, say: Say, *, videos: bool = True) -> None:
     """Trains what is missing, and writes the results of each task to the folder `out`."""
+    for task in asked.tasks:
+        for method in asked.methods:
+            refuse_less(out, task.name, method, asked.scale.of(method), asked.seeds)
     chosen = train(asked, say)
     for task in asked.tasks:
         say(f"Watching the final policies of {task.name}")

@@ -18,6 +18,7 @@ import numpy as np
 from trellis.experiments.gait import WALKS_LENGTH, WALKS_VELOCITY
 
 Results = Mapping[str, Any]
+Record = Mapping[str, Any]
 """By task: what its file holds."""
 
 EASIER, LARGER = ("cartpole", "swimmer"), ("hopper", "walker")
@@ -101,7 +102,7 @@ def claims(tasks: Results) -> list[dict[str, Any]]:
     ]
 
 
-def solved(task: str, record: Mapping[str, Any]) -> bool:
+def solved(task: str, record: Record) -> bool:
     """Whether these runs, or this one, meet the task's criterion."""
     if task == "cartpole":
         return record["mean_return"] >= CARTPOLE_RETURN
@@ -110,7 +111,7 @@ def solved(task: str, record: Mapping[str, Any]) -> bool:
     return record["median_length"] >= WALKS_LENGTH and record["mean_velocity"] >= WALKS_VELOCITY
 
 
-def steps_to(record: Mapping[str, Any], goal: float) -> float:
+def steps_to(record: Record, goal: float) -> float:
     """Simulator steps until the mean curve of training returns reaches `goal`; inf if never."""
     curve = record["curves"]["return_by_steps"]
     reached = np.flatnonzero(np.array(curve["mean"]) >= goal)
@@ -171,7 +172,7 @@ def _solving(
     return found
 
 
-def _doing(record: Mapping[str, Any]) -> str:
+def _doing(record: Record) -> str:
     words = f"return {record['mean_return']:.0f}"
     if "mean_velocity" in record:
         words += (
@@ -184,37 +185,39 @@ def _best(tasks: Results) -> list[Finding]:
     """Where TRPO and something else were run: which mean score is the highest."""
     found: list[Finding] = []
     for name, task in tasks.items():
-        methods = {key: record for key, record in task["methods"].items() if key not in OURS}
-        others = {key: record for key, record in methods.items() if key not in TRPO}
-        scales = {record["scale"] for record in others.values()}
-        # With other budgets a method is not better or worse.
-        ours = {k: r for k, r in methods.items() if k in TRPO and scales == {r["scale"]}}
-        if not ours or not others:
-            continue
-        trpo, other = (
-            max(records.values(), key=lambda record: record["mean_return"])
-            for records in (ours, others)
-        )
-        if trpo["mean_return"] == other["mean_return"]:
-            equals = [
-                r["label"] for r in others.values() if r["mean_return"] == trpo["mean_return"]
-            ]
-            words = f"{name}: {trpo['label']} has the highest mean, {trpo['mean_return']:.0f}"
-            found.append((f"{words}, and so have {', '.join(equals)}", True))
-            continue
-        ahead = trpo["mean_return"] > other["mean_return"]
-        first, second = (trpo, other) if ahead else (other, trpo)
-        apart = _apart(first, second)
-        how = "intervals apart" if apart else "within the seeds' spread"
-        words = (
-            f"{name}: {first['label']} has the highest mean, {first['mean_return']:.0f},"
-            f" {second['label']} {second['mean_return']:.0f} ({how})"
-        )
-        found.append((words, ahead if apart else None))
+        records = {key: record for key, record in task["methods"].items() if key not in OURS}
+        for scale in sorted({record["scale"] for record in records.values()}):
+            # With other budgets a method is not better or worse.
+            alike = {key: record for key, record in records.items() if record["scale"] == scale}
+            trpo = [record for key, record in alike.items() if key in TRPO]
+            others = [record for key, record in alike.items() if key not in TRPO]
+            if trpo and others:
+                found.append(_best_of(name, trpo, others))
+            elif len(alike) < len(records):
+                labels = ", ".join(record["label"] for record in alike.values())
+                found.append((f"{name}: at scale {scale:g} only {labels}", None))
     return found
 
 
-def _apart(higher: Mapping[str, Any], lower: Mapping[str, Any]) -> bool:
+def _best_of(name: str, trpo: Sequence[Record], others: Sequence[Record]) -> Finding:
+    """On one task, at one scale."""
+    ours, other = (max(those, key=lambda record: record["mean_return"]) for those in (trpo, others))
+    if ours["mean_return"] == other["mean_return"]:
+        equals = [r["label"] for r in others if r["mean_return"] == ours["mean_return"]]
+        words = f"{name}: {ours['label']} has the highest mean, {ours['mean_return']:.0f}"
+        return f"{words}, and so have {', '.join(equals)}", True
+    ahead = ours["mean_return"] > other["mean_return"]
+    first, second = (ours, other) if ahead else (other, ours)
+    apart = _apart(first, second)
+    how = "intervals apart" if apart else "within the seeds' spread"
+    words = (
+        f"{name}: {first['label']} has the highest mean, {first['mean_return']:.0f},"
+        f" {second['label']} {second['mean_return']:.0f} ({how})"
+    )
+    return words, ahead if apart else None
+
+
+def _apart(higher: Record, lower: Record) -> bool:
     """Whether Student's intervals do not meet; a single seed has none."""
     low, high = higher["interval_95"][0], lower["interval_95"][1]
     return low is not None and high is not None and low > high

@@ -1,8 +1,8 @@
 """The files of a comparison: a JSON and a figure a task, tables over all tasks, and a README.
 
-A task's JSON holds all that is known about it: methods that are run later, or at another scale, are
-added. Everything else is made from the JSON files that are in the folder, so tasks, too, can be run
-one at a time, and all are read together.
+A task's JSON holds all that is known about it: methods that are run later are added, and those that
+are run again replaced, never by fewer or smaller runs. Everything else is made from the JSON files
+that are in the folder, so tasks, too, can be run one at a time, and all are read together.
 """
 
 import csv
@@ -14,7 +14,8 @@ from typing import Any
 
 from trellis.experiments import comparison_figure
 from trellis.experiments.comparison_claims import NOT_MEASURED, SOLVED, claims
-from trellis.experiments.comparison_runs import METHODS, TASKS
+from trellis.experiments.comparison_runs import METHODS, TASKS, Method
+from trellis.messages import UsageError
 from trellis.runs.folder import locked, write_whole
 
 SCORES = {
@@ -44,6 +45,17 @@ BY_METHOD = ("methods", "sweeps", "videos")
 """The parts of a task's JSON that have an entry for each method."""
 
 
+def refuse_less(out: Path, task: str, method: Method, scale: float, seeds: int) -> None:
+    """Raises where a folder has more of a method than what is asked for, which would replace it."""
+    record = read_tasks(out).get(task, {}).get("methods", {}).get(method.name)
+    if record and (scale < record["scale"] or seeds < len(record["runs"])):
+        raise UsageError(
+            f"{out / task}.json has {method.name} with {len(record['runs'])} seeds at scale"
+            f" {record['scale']:g}, which {seeds} at scale {scale:g} would replace: write to"
+            " another folder with --out, or move it away"
+        )
+
+
 def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     """A task's results, beside those of other methods, and all that follows from them."""
     out.mkdir(parents=True, exist_ok=True)
@@ -54,7 +66,14 @@ def write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
 
 def _write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
     before = read_tasks(out).get(name, {})
-    by_method = {part: {**before.get(part, {}), **task[part]} for part in BY_METHOD}
+    by_method = {
+        part: {
+            # A sweep or a film of runs that are replaced says nothing about the new ones.
+            **{k: v for k, v in before.get(part, {}).items() if k not in task["methods"]},
+            **task[part],
+        }
+        for part in BY_METHOD
+    }
     task = {
         **task,
         **{

@@ -71,7 +71,10 @@ def method_record(
         "mean_return": mean,
         "interval_95": [None if np.isnan(end) else end for end in (low, high)],
         "mean_minutes": float(np.mean([run["minutes"] for run in runs])),
-        "paper_minutes": PAPER_MINUTES.get((task.name, method.name)),
+        # Of smaller iterations they say nothing.
+        "paper_minutes": (
+            PAPER_MINUTES.get((task.name, method.name)) if scale.of(method) == 1 else None
+        ),
         "runs": runs,
         "curves": {
             "return_by_steps": curve(logs, steps, returns),
