@@ -143,8 +143,8 @@ class SamplingConfig:
 
     @property
     def most_steps(self) -> int:
-        """Simulator steps in an iteration; with vine fewer where rollouts end early, and others where
-        the proposal `every` tries more or fewer actions than `actions`."""
+        """Simulator steps in an iteration; with vine fewer where rollouts end early, and with the
+        proposal `every` more where there are more than `actions`."""
         vine = self.vine
         branches = vine.states * vine.actions * vine.rollout_length if self.is_vine else 0
         return self.batch_size + branches
