@@ -1,5 +1,6 @@
 """Single path: the book-keeping, and its estimate against exact quantities on finite MDPs."""
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -53,6 +54,37 @@ def test_whole_paths_start_from_the_beginning_each_time():
     _, path = sampler.collect(theta, same, None, 0)
     samples, _ = sampler.collect(theta, same, path, 1)
     np.testing.assert_array_equal(samples.age[0], 0)
+
+
+def test_episodes_that_are_counted_are_not_the_short_ones():
+    class Coin(gym.Env):
+        """Ends at any step with one chance in 20."""
+
+        observation_space = gym.spaces.Box(-1, 1, (1,))
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(1, np.float32), 1.0, bool(self.np_random.random() < 0.05), False, {}
+
+    env = envs.make(Coin, 2000, max_episode_steps=40)
+    expected = (1 - 0.95**40) / 0.05
+    sampler, policy = make_sampler(env, 40, whole_paths=True)
+    samples, _ = sampler.collect(np.zeros(policy.num_params, np.float32), same, None, 0)
+    counted = samples.episode_length[samples.representative(40)]
+    assert len(counted) == 2000  # the first of each row
+    spread = counted.std() / np.sqrt(len(counted))
+    assert abs(counted.mean() - expected) < 4 * spread
+    assert samples.episode_length.mean() < expected - 10 * spread
+    # What is longer than a path is not seen whole, and may have no end.
+    for longest in (41, None):
+        assert samples.representative(longest).all()
+    # Where a path has room for the longest episode to begin a little later, so may it.
+    begun = samples.final_at[:, 0] + 1 - samples.episode_length
+    np.testing.assert_array_equal(samples.representative(30), begun <= 10)
 
 
 def test_a_time_limit_is_a_truncation():

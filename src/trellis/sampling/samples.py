@@ -89,6 +89,18 @@ class Samples(NamedTuple):
         rollouts = 0 if self.branches is None else int(self.branches.length.sum())
         return self.reward.size + rollouts
 
+    def representative(self, longest: int | None) -> np.ndarray:
+        """Of the episodes that ended, those to take means over where all rows began anew, (M,).
+
+        Of those that begin late only the short ones end in time. `longest` is the time limit:
+        whatever began so long before the end is here whole, and nothing else is to count. Without
+        a limit, or with too few steps for it, there is nothing better than all.
+        """
+        if longest is None or longest > len(self.reward):
+            return np.ones(len(self.episode_length), bool)
+        began = self.final_at[:, 0] + 1 - self.episode_length
+        return began <= len(self.reward) - longest
+
     @property
     def ended(self) -> np.ndarray:
         """Where an episode ended, one way or the other, (T, N)."""

@@ -146,11 +146,14 @@ class Shard:
             before = np.where(over, 0.0, running[-1]).astype(np.float64)
         self._next = Standing(path, before)
         branches = samples.branches
+        counted = slice(None)
+        if self._config.sampling.starts_anew:
+            counted = samples.representative(self.env.max_episode_steps)
         return Collected(
             samples.steps,
             None if running is None else moments_of(running),
-            moments_of(samples.episode_return),
-            moments_of(samples.episode_length),
+            moments_of(samples.episode_return[counted]),
+            moments_of(samples.episode_length[counted]),
             None if branches is None else moments_of(branches.length),
         )
 
