@@ -372,3 +372,19 @@ def test_a_copy_of_the_last_state_is_as_good(caplog):
     two, _ = trainers[1].iterate(copy.deepcopy(states[1]))
     assert one.theta.tobytes() == two.theta.tobytes()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(("whole_paths", "counted"), [(True, 3), (False, 12)])
+def test_where_paths_begin_anew_only_episodes_that_had_time_to_end_are_counted(
+    whole_paths, counted
+):
+    # Five steps each, of twenty: four a row, of which the first was sure to end.
+    sampling = dataclasses.replace(
+        SMALL.sampling, num_envs=3, steps_per_env=20, whole_paths=whole_paths
+    )
+    config = dataclasses.replace(SMALL, env="endless", sampling=sampling)
+    trainer = Trainer(config, lambda n: envs.make(probes.Endless, n))
+    trainer._team.shards[0].env.max_episode_steps = 20  # Its episodes end before that.
+    _, (metrics,) = run(trainer, trainer.start(), 1)
+    assert metrics["episodes"] == counted
+    assert metrics["episode_length_mean"] == 5

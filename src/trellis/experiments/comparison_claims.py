@@ -18,8 +18,9 @@ import numpy as np
 from trellis.experiments.gait import WALKS_LENGTH, WALKS_VELOCITY
 
 Results = Mapping[str, Any]
-Record = Mapping[str, Any]
 """By task: what its file holds."""
+Record = Mapping[str, Any]
+"""What it holds of a method."""
 
 EASIER, LARGER = ("cartpole", "swimmer"), ("hopper", "walker")
 TASKS = (*EASIER, *LARGER)

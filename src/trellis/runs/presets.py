@@ -185,8 +185,8 @@ def _vine_bootstrap(task: str) -> Preset:
 
 
 def _vine_short(task: str) -> Preset:
-    """Table 2's steps an iteration in rollouts that a critic takes over from early: what comes late
-    in a rollout is mostly noise, and short ones leave steps for more states."""
+    """Table 2's steps an iteration in rollouts that a critic takes over from early, which
+    leaves steps for more states."""
     trunks = PAPER_STEPS_PER_ITERATION[task] // SHORT_STEPS_PER_TRUNK
     states = SHORT_STATES_PER_TRUNK * trunks
     about = (
