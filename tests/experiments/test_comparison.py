@@ -12,7 +12,14 @@ from trellis.agent import TRPO
 from trellis.experiments import comparison, comparison_files, comparison_runs, gait
 from trellis.experiments.comparison_claims import claims, steps_to
 from trellis.experiments.comparison_figure import scale_words
-from trellis.experiments.comparison_results import cost_per_step, curve, returns, seconds, steps
+from trellis.experiments.comparison_results import (
+    cost_per_step,
+    curve,
+    method_record,
+    returns,
+    seconds,
+    steps,
+)
 from trellis.experiments.comparison_runs import Scale
 from trellis.experiments.sweep import RunPlan
 from trellis.experiments.sweep_progress import SweepProgress
@@ -230,6 +237,25 @@ def test_curves_are_means_over_seeds_against_steps_and_seconds():
     np.testing.assert_allclose(half, 12.7062 * np.array(found["x"]), rtol=1e-4)
     np.testing.assert_allclose(curve(logs, seconds, returns)["x"][-1], 10.0)
     np.testing.assert_allclose(curve(logs[:1], steps, cost_per_step)["mean"][-1], -500 / 50)
+
+
+def test_the_papers_minutes_stand_beside_full_budgets_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 3)
+    task, methods = comparison_runs.TASKS["walker"], comparison_runs.METHODS
+
+    def minutes(name, scale):
+        plans = comparison_runs.seed_plans(
+            task, methods[name], 1, scale, runs=tmp_path / f"{name}-{scale}", threads=0
+        )
+        finish(plans[0], 10.0)
+        played = gait.Episodes(np.full(20, 10.0), np.full(20, 900), None)
+        return method_record(task, methods[name], scale, plans, [played], None)["paper_minutes"]
+
+    assert minutes("trpo", Scale(1.0)) == 100
+    assert minutes("trpo-vine", Scale(0.1, vine=1.0)) == 40
+    assert minutes("trpo", Scale(0.1, vine=1.0)) is None
+    assert minutes("trpo-vine", Scale(1.0, vine=0.5)) is None
+    assert minutes("cem", Scale(1.0)) is None  # Table 2 is about TRPO.
 
 
 def test_a_policy_is_watched_as_it_is_evaluated(tmp_path):

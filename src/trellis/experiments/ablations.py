@@ -26,17 +26,18 @@ from trellis.experiments import ablations_figure, comparison_runs
 from trellis.experiments.ablations_claims import claims, largest_fall
 from trellis.experiments.comparison_results import curve, returns, steps
 from trellis.experiments.comparison_runs import METHODS, TASKS, Scale
+from trellis.experiments.record import as_text
 from trellis.experiments.sweep import RunPlan, execute
 from trellis.messages import UsageError
 from trellis.optimization.fisher import MIN_SAMPLES
-from trellis.runs import presets
 from trellis.runs.folder import locked, write_whole
 from trellis.runs.log import read_metrics
+from trellis.runs.presets_paper import PAPER_MAX_KL
 from trellis.runs.provenance import commit
 
 RUNS = Path("runs/ablations")
 TASK = TASKS["swimmer"]
-DELTA = presets.PAPER_MAX_KL
+DELTA = PAPER_MAX_KL
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def run(
     runs: Path = RUNS,
 ) -> dict[str, Any]:
     """Trains what is missing, and writes ablations.json, ablations.csv and ablations.png."""
-    _kept(out, variations, scale)  # Refused before anything is run.
+    _kept(out, variations, seeds, scale)  # Refused before anything is run.
     by_variation = {v: plans(v, seeds, scale, runs, parallel) for v in variations}
     wanted = {plan.folder: plan for of in by_variation.values() for plan in of}
     execute(list(wanted.values()), parallel, say)
@@ -132,7 +133,7 @@ def run(
     found = [{**_row(variation, of), **made_by} for variation, of in by_variation.items()]
     out.mkdir(parents=True, exist_ok=True)
     with locked(out, seconds=60):
-        kept = _kept(out, variations, scale)  # With what another command has added meanwhile.
+        kept = _kept(out, variations, seeds, scale)  # With what was added meanwhile.
         rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
         results = {
             "env": TASK.env,
@@ -141,15 +142,18 @@ def run(
             "rows": rows,
             "claims": claims(rows),
         }
-        text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-        write_whole(out / "ablations.json", text + "\n")
+        text = as_text(results)
+        write_whole(out / "ablations.json", text)
         _write_table(rows, out / "ablations.csv")
         ablations_figure.draw(json.loads(text), out / "ablations.png")
     return results
 
 
-def _kept(out: Path, variations: Sequence[Variation], scale: float) -> list[dict[str, Any]]:
-    """The rows of other parts that the folder has from before."""
+def _kept(
+    out: Path, variations: Sequence[Variation], seeds: int, scale: float
+) -> list[dict[str, Any]]:
+    """The rows of other parts that the folder has from before; raises where it has more of these
+    parts than what would replace it."""
     path = out / "ablations.json"
     parts = {variation.group for variation in variations}
     if not path.is_file():
@@ -163,7 +167,14 @@ def _kept(out: Path, variations: Sequence[Variation], scale: float) -> list[dict
             f"{path} has ablations at scale {before['scale']:g}, not {scale:g}: write these to"
             " another folder with --out, or move it away"
         )
-    return [row for row in before["rows"] if row["group"] not in parts]
+    replaced = [row for row in before["rows"] if row["group"] in parts]
+    most = max((len(row["runs"]) for row in replaced), default=0)
+    if seeds < most:
+        raise UsageError(
+            f"{path} has {most} seeds, which {seeds} would replace: write to another folder with"
+            " --out, or move it away"
+        )
+    return [row for row in before["rows"] if row not in replaced]
 
 
 def _row(variation: Variation, plans: Sequence[RunPlan]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from trellis.experiments import atari_figure, atari_scores, atari_table
 from trellis.experiments.atari_runs import Experiment, FoundRun, env_id, extend, find_runs
 from trellis.experiments.atari_scores import ACTIONS, EPISODES, Latest
+from trellis.experiments.record import as_text
 from trellis.experiments.sweep import execute
 from trellis.messages import UsageError
 from trellis.plots import seconds
@@ -68,8 +69,7 @@ def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str,
             )
             results.update(random=randoms, runs=list(runs.values()))
             results["rows"] = atari_table.rows(results["runs"], randoms)
-            text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-            write_whole(out / JSON, text + "\n")
+            write_whole(out / JSON, as_text(results))
 
     for game, options in _rules(asked, found):
         if not any(r["game"] == game and r["env_options"] == options for r in randoms):

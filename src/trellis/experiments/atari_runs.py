@@ -23,6 +23,7 @@ from trellis.experiments.sweep import RunPlan
 from trellis.runs import presets
 from trellis.runs.config import TrainConfig, to_json
 from trellis.runs.folder import CONFIG, locked, read_config, require_same_run, write_config
+from trellis.runs.presets_paper import ATARI_ITERATIONS
 
 RUNS = Path("runs/atari")
 GAMES = {
@@ -89,8 +90,8 @@ class Experiment:
         if self.preset == MODERN:
             return [*options, "--steps", str(self.steps or config.total_steps)]
         smaller, sampling = scaled(config.sampling, self.scale)
-        total = presets.ATARI_ITERATIONS * sampling.most_steps
-        limit = str(presets.ATARI_ITERATIONS)  # Vine's iterations may have fewer steps than most.
+        total = ATARI_ITERATIONS * sampling.most_steps
+        limit = str(ATARI_ITERATIONS)  # Vine's iterations may have fewer steps than most.
         steps = str(min(self.steps or total, total))
         return [*options, *smaller, "--steps", steps, "--max-iterations", limit]
 

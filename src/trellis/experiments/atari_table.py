@@ -16,7 +16,7 @@ import numpy as np
 from trellis.compare import mean_interval
 from trellis.experiments.atari_runs import GAMES, PRESETS
 from trellis.plots import short
-from trellis.runs.presets import ATARI_ITERATIONS, ATARI_STEPS_PER_ITERATION
+from trellis.runs.presets_paper import ATARI_ITERATIONS, ATARI_STEPS_PER_ITERATION
 
 Record = Mapping[str, Any]
 BLANK = "–"

@@ -7,7 +7,6 @@ that are in the folder, so tasks, too, can be run one at a time, and all are rea
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from trellis.experiments import comparison_figure
 from trellis.experiments.comparison_claims import NOT_MEASURED, SOLVED, claims
 from trellis.experiments.comparison_runs import METHODS, TASKS, Method
+from trellis.experiments.record import as_text
 from trellis.messages import UsageError
 from trellis.runs.folder import locked, write_whole
 
@@ -81,10 +81,7 @@ def _write_task(out: Path, name: str, task: Mapping[str, Any]) -> None:
             for part, found in by_method.items()
         },
     }
-    text = json.dumps(task, indent=1, ensure_ascii=False, allow_nan=False)
-    # A curve is hundreds of numbers: on one line, not on one each.
-    text = re.sub(r"\[[-+\d.eE,\s]+\]", lambda found: " ".join(found[0].split()), text)
-    write_whole(out / f"{name}.json", text + "\n")  # It may have days of training in it.
+    write_whole(out / f"{name}.json", as_text(task))  # It may have days of training in it.
 
 
 def read_tasks(out: Path) -> dict[str, Any]:
@@ -109,8 +106,7 @@ def refresh(out: Path) -> None:
     _write_csv(out / "runs.csv", RUNS, _run_rows(tasks))
     found = claims(tasks)
     record = {"solved_means": SOLVED, "claims": found}
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    (out / "claims.json").write_text(text + "\n", encoding="utf-8")
+    (out / "claims.json").write_text(as_text(record), encoding="utf-8")
     (out / "README.md").write_text(_readme(tasks, found), encoding="utf-8")
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from trellis.experiments.sweep import RunPlan
 from trellis.runs import presets
 from trellis.runs.config import SamplingConfig
+from trellis.runs.presets_paper import PAPER_ITERATIONS
 
 RUNS = Path("runs/comparison")
 SWEEP_SEED = 100
-ITERATIONS = presets.PAPER_ITERATIONS
+ITERATIONS = PAPER_ITERATIONS
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from trellis.experiments.record import as_text
 from trellis.experiments.theory_figure import draw
 from trellis.runs.provenance import commit
 from trellis.theory import bounds, examples
@@ -106,8 +107,8 @@ def run(out: Path, seeds: int = 10, sweep: Sweep | None = None) -> dict[str, Any
         "seconds": round(time.perf_counter() - started, 1),
     }
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, ensure_ascii=False, indent=1)
-    (out / "theory.json").write_text(text + "\n", encoding="utf-8")
+    text = as_text(results)
+    (out / "theory.json").write_text(text, encoding="utf-8")
     _write_table(results, out / "theory.csv")
     draw(json.loads(text), out / "theory.png")
     return results

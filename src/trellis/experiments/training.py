@@ -5,7 +5,6 @@ writes training.json, training.csv and curves.png.
 """
 
 import csv
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trellis.compare import mean_interval
+from trellis.experiments.record import as_text
 from trellis.experiments.sweep import RunPlan, evaluate, execute
 from trellis.runs.log import read_metrics
 from trellis.runs.provenance import commit
@@ -68,7 +68,7 @@ def run(
         "episodes": EPISODES,
         "tasks": results,
     }
-    (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    (out / "training.json").write_text(as_text(record), encoding="utf-8")
     with (out / "training.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(

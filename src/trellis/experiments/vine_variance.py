@@ -17,7 +17,6 @@ Q-values in the batch it is the variance per Q-value; likewise per step.
 
 import argparse
 import dataclasses
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ import numpy as np
 from trellis.estimation import batches
 from trellis.estimation.objective import Estimator, cut, sum_gradient
 from trellis.estimation.returns import path_returns
+from trellis.experiments.record import as_text
 from trellis.experiments.vine_figure import draw
 from trellis.parts import build_sampler, env_from_catalog
 from trellis.policies.policy import Policy
@@ -104,7 +104,7 @@ def run(
         "rows": rows,
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "vine-variance.json").write_text(json.dumps(results, indent=2) + "\n")
+    (out / "vine-variance.json").write_text(as_text(results), encoding="utf-8")
     draw(results, out / "vine-variance.png")
     return results
 
