@@ -182,6 +182,28 @@ def test_short_futures_converge_to_gymnasiums_integrator(env_id):
     assert near < 0.5 * far
 
 
+@every_task
+@pytest.mark.parametrize("kind", ["random", "bang-bang"])
+def test_without_islands_the_physics_is_the_same(env_id, kind):
+    """To the bit, standing, falling and lying, with all that touches the floor then."""
+    model = paper.make(env_id, 1).model
+    island = mujoco.mjtDisableBit.mjDSBL_ISLAND.value
+
+    def states(flags: int) -> tuple[np.ndarray, np.ndarray]:
+        model.opt.disableflags = flags
+        batch = Batch(model, 16, 2)
+        batch.reset()
+        for action in actions_for(kind, 300, (16, model.nu)):
+            batch.bind("ctrl")[:] = action
+            batch.step(nstep=2)
+        return batch.state.copy(), batch.bind("sensordata").copy()
+
+    ours = model.opt.disableflags
+    assert ours & island
+    for without, with_ in zip(states(ours), states(ours & ~island), strict=True):
+        np.testing.assert_array_equal(without, with_)
+
+
 def test_a_unit_that_is_not_one():
     with pytest.raises(ValueError, match="control_unit must be one of"):
         paper.make(HOPPER, 1, control_unit="newton")

@@ -117,6 +117,9 @@ class MujocoBatch(BatchEnv):
         self.task = task
         self.options = _options(env_id, task, options)
         self.model = task.load(str(_model_path(self.options.xml_file)), self.options)
+        if self.model.ntree == 1:
+            # One tree is one island: to look for more costs time and changes not one bit.
+            self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND.value
         self._batch = Batch(self.model, num_envs, nthread)
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._state = self._batch.state
