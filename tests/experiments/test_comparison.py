@@ -73,6 +73,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
         "trellis reproduce cartpole --methods trpo natural-gradient max-kl"
     )
     assert "--scale 0.1" in record["command"]
+    assert record["command"].endswith(f"--parallel 2 --out {tmp_path / 'out'}")
     assert record["commit"] == commit()
     assert record["mean_return"] == 1000.0
     assert [run["seed"] for run in record["runs"]] == [0, 1]

@@ -56,14 +56,14 @@ class Experiment:
         """A run a seed."""
         return seed_plans(task, method, self.seeds, self.scale, value, **self._where)
 
-    def command(self, task: Task) -> str:
-        """What makes the results of a task."""
+    def command(self, task: Task, out: Path) -> str:
+        """What makes the results of a task in a folder."""
         what = "cartpole" if task.name == "cartpole" else f"locomotion --tasks {task.name}"
         methods = " ".join(method.name for method in self.methods)
         words = f"trellis reproduce {what} --methods {methods} --seeds {self.seeds}"
         if self.scale != Scale():
             words += f" --scale {self.scale.single_path:g} --vine-scale {self.scale.vine:g}"
-        return f"{words} --parallel {self.parallel}"
+        return f"{words} --parallel {self.parallel} --out {out}"
 
 
 def experiment(
@@ -150,7 +150,7 @@ def _results(
         played = [gait.watch(plan.folder) for plan in plans]
         methods[method.name] = {
             **method_record(task, method, asked.scale, plans, played, value),
-            "command": asked.command(task),
+            "command": asked.command(task, out),
             "commit": commit(),
         }
         if value is not None:
