@@ -26,9 +26,14 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     }
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(2, 2, figsize=(15, 12.5), layout="constrained")
+        count = max(1, len(results["claims"]))
+        lines, columns = -(-count // 2), min(count, 2)
+        size = (6 + 4.5 * columns, 6.25 * lines)
+        figure, axes = pyplot.subplots(
+            lines, columns, figsize=size, layout="constrained", squeeze=False
+        )
         for axis in axes.flat[len(results["claims"]) :]:
-            axis.set_axis_off()  # A part that has not been run.
+            axis.set_axis_off()  # Beside the last of three, or where nothing can be judged yet.
         for claim, axis in zip(results["claims"], axes.flat, strict=False):
             panels[claim["group"]](axis, rows)
             axis.grid(alpha=0.25)
