@@ -15,20 +15,19 @@ import numpy as np
 
 from benchmarks.environments import ratio, take_turns
 from benchmarks.figure import Figure
-from trellis import envs
-from trellis.envs.atari import AtariBatch
-from trellis.envs.encoding import observation_encoder
-from trellis.parts import build_policy
-from trellis.runs import presets
+from trellis import envs, presets
+from trellis.envs.atari.batch import AtariBatch
+from trellis.envs.spaces import observation_encoder
 from trellis.sampling.single_path import SinglePath
-from trellis.trainer import Trainer
+from trellis.training.build import build_policy
+from trellis.training.trainer import Trainer
 
 GAME, ROM = "ALE/Pong-v5", "pong"
 NUM_ENVS, STEPS, ROUNDS = 64, 32, 9
 
 RAW = """
 import sys, random
-from trellis.envs.atari_screens import AtariGame, emulator
+from trellis.envs.atari.screens import AtariGame, emulator
 rom, rows, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 emulators = [emulator(AtariGame(rom)) for _ in range(rows)]
 numbers = [action.value for action in emulators[0].getMinimalActionSet()]

@@ -9,9 +9,9 @@ import dataclasses
 import os
 
 from benchmarks.figure import Figure
-from trellis.learners import make_trainer
-from trellis.runs import presets
-from trellis.runs.config import SamplingConfig
+from trellis import presets
+from trellis.config import SamplingConfig
+from trellis.runs.trainers import make_trainer
 
 ENV, NUM_ENVS, STEPS = "Hopper-v5", 64, 64
 ITERATIONS, WARM_UP, ROUNDS = 15, 3, 2

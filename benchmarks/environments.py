@@ -15,8 +15,9 @@ import gymnasium
 import numpy as np
 
 from benchmarks.figure import Figure
-from trellis.envs import mujoco_v5, paper
-from trellis.envs.mujoco import MujocoBatch
+from trellis.envs.mujoco import paper
+from trellis.envs.mujoco import v5 as mujoco_v5
+from trellis.envs.mujoco.batch import MujocoBatch
 
 ROUNDS = 25
 

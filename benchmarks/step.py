@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.figure import Figure
-from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
+from trellis.config import StepConfig
+from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
 from trellis.optimization.fisher import choose_rows, fisher_operator
-from trellis.optimization.local import TrustRegion, local_step
-from trellis.optimization.methods import Curvature, StepConfig
+from trellis.optimization.rules import Curvature
+from trellis.optimization.trust_region import TrustRegion, local_step
 from trellis.policies.distributions import DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

@@ -12,13 +12,12 @@ import numpy as np
 
 from benchmarks.environments import bare_loop, ratio, take_turns
 from benchmarks.figure import Figure
-from trellis import envs
-from trellis.envs.encoding import observation_encoder
+from trellis import envs, presets
+from trellis.envs.spaces import observation_encoder
 from trellis.estimation.normalization import Standardizer, no_moments
-from trellis.parts import build_policy
-from trellis.runs import presets
 from trellis.sampling.single_path import SinglePath
-from trellis.trainer import Trainer
+from trellis.training.build import build_policy
+from trellis.training.trainer import Trainer
 
 
 def our_rate(env_id: str = "Hopper-v5", iterations: int = 40, warm_up: int = 3) -> float:

@@ -19,13 +19,12 @@ import numpy as np
 
 from benchmarks.environments import mujoco_batch, ratio, take_turns
 from benchmarks.figure import Figure
-from trellis import envs
-from trellis.envs.encoding import observation_encoder
-from trellis.parts import build_policy
-from trellis.runs import presets
+from trellis import envs, presets
+from trellis.envs.spaces import observation_encoder
 from trellis.sampling.samples import Samples
 from trellis.sampling.vine import Vine
-from trellis.trainer import Trainer
+from trellis.training.build import build_policy
+from trellis.training.trainer import Trainer
 
 ENV = "trellis/PaperHopper-v0"
 PRESET = "paper/hopper-vine"

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from trellis import Trainer
-from trellis.runs import presets
+from trellis import Trainer, presets
 
 
 def main(iterations: int = 30) -> float:

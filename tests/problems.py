@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trellis.estimation.objective import StateBatch
+from trellis.estimation.surrogate import StateBatch
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP, linear
 from trellis.policies.policy import Policy

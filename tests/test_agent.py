@@ -11,13 +11,13 @@ import pytest
 from gymnasium import spaces
 
 from tests import probes
-from trellis import TRPO, EstimationConfig, SamplingConfig, envs
+from trellis import TRPO, EstimationConfig, SamplingConfig, envs, presets
 from trellis.agent import _is_single
-from trellis.optimization.methods import StepConfig
+from trellis.config import StepConfig
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
-from trellis.runs import presets, run
+from trellis.runs import run
 from trellis.runs.folder import RunFolderError
 
 SMALL = {

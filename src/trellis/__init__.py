@@ -4,9 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trellis.agent import TRPO
-    from trellis.optimization.methods import StepConfig
-    from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
-    from trellis.trainer import Trainer
+    from trellis.config import (
+        EstimationConfig,
+        PolicyConfig,
+        SamplingConfig,
+        StepConfig,
+        TrainConfig,
+    )
+    from trellis.training.trainer import Trainer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,12 +27,12 @@ __all__ = [
 # Loaded when first asked for, so that `trellis --help` does not wait for a compiler.
 _HOMES = {
     "TRPO": "trellis.agent",
-    "StepConfig": "trellis.optimization.methods",
-    "EstimationConfig": "trellis.runs.config",
-    "PolicyConfig": "trellis.runs.config",
-    "SamplingConfig": "trellis.runs.config",
-    "TrainConfig": "trellis.runs.config",
-    "Trainer": "trellis.trainer",
+    "StepConfig": "trellis.config",
+    "EstimationConfig": "trellis.config",
+    "PolicyConfig": "trellis.config",
+    "SamplingConfig": "trellis.config",
+    "TrainConfig": "trellis.config",
+    "Trainer": "trellis.training.trainer",
 }
 
 

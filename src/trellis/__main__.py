@@ -2,7 +2,7 @@
 
 import sys
 
-from trellis.cli import main
+from trellis.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from trellis import envs
-from trellis.evaluation import Player
-from trellis.learners import make_trainer
-from trellis.parts import MakeEnv
+from trellis import envs, presets
+from trellis.config import PolicyConfig, TrainConfig
 from trellis.policies.policy import Policy
-from trellis.runs import checkpoint, presets
-from trellis.runs.config import PolicyConfig, TrainConfig
+from trellis.runs import checkpoint
 from trellis.runs.folder import RunFolderError, as_json, locked, read_config, write_config
 from trellis.runs.log import METRICS
-from trellis.runs.state import Evaluation, TrainState
+from trellis.runs.trainers import make_trainer
+from trellis.training.build import MakeEnv
+from trellis.training.evaluation import Player
+from trellis.training.state import Evaluation, TrainState
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
 

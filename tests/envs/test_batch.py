@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from trellis import envs
-from trellis.envs.encoding import PictureFeatures, observation_encoder
+from trellis.envs.spaces import PictureFeatures, observation_encoder
 
 
 class Still(gymnasium.Env):

@@ -10,9 +10,9 @@ import pytest
 import trellis.envs
 from trellis.envs import MissingExtraError, UnknownEnvironmentError, catalog, list_environments
 from trellis.envs.batch import Restorability
-from trellis.envs.gym_rows import GymBatch
-from trellis.envs.gym_vector import VectorBatch
-from trellis.envs.gym_workers import WorkerBatch
+from trellis.envs.gym.rows import GymBatch
+from trellis.envs.gym.vector import VectorBatch
+from trellis.envs.gym.workers import WorkerBatch
 
 
 class Plain(gymnasium.Env):

@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 from tests.envs import contract
-from trellis.envs import mujoco_v5, paper
 from trellis.envs.batch import Restorability
-from trellis.envs.cartpole import CartPole, PaperCartPole
+from trellis.envs.classic.cartpole import CartPole, PaperCartPole
+from trellis.envs.mujoco import paper
+from trellis.envs.mujoco import v5 as mujoco_v5
 
 # Short episodes, so that those which never fall have ends too.
 LIMIT = 25

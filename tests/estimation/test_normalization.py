@@ -1,6 +1,6 @@
 import numpy as np
 
-from trellis.envs.encoding import PictureFeatures, moments_shape
+from trellis.envs.spaces import PictureFeatures, moments_shape
 from trellis.estimation import normalization
 from trellis.estimation.normalization import (
     PictureStandardizer,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.problems import POLICIES, random_batch, random_theta
-from trellis.estimation.objective import cut
+from trellis.estimation.surrogate import cut
 from trellis.optimization.fisher import choose_rows, fisher_operator
-from trellis.optimization.methods import Curvature
+from trellis.optimization.rules import Curvature
 
 KINDS = ("gaussian", "one factor", "factors")
 policies = pytest.mark.parametrize("policy", [POLICIES[kind] for kind in KINDS], ids=KINDS)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trellis.estimation.objective import StateBatch, cut
+from trellis.estimation.surrogate import StateBatch, cut
 from trellis.optimization.fisher import fisher_operator
-from trellis.optimization.methods import Curvature
+from trellis.optimization.rules import Curvature
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals
 from trellis.policies.policy import Policy

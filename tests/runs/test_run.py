@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trellis.cli.messages import say
+from trellis.config import SamplingConfig, TrainConfig
 from trellis.envs.batch import BadValueError
-from trellis.messages import say
 from trellis.runs import checkpoint, folder
 from trellis.runs.checkpoint import CheckpointError, CheckpointWarning, load_latest
-from trellis.runs.config import SamplingConfig, TrainConfig
 from trellis.runs.folder import RunFolderError, read_config, write_config
 from trellis.runs.log import read_metrics
 from trellis.runs.run import RunInterrupted, crossed, resume, train

@@ -6,7 +6,7 @@ import pytest
 
 from trellis.estimation.critic import MLPCritic
 from trellis.estimation.normalization import PictureStandardizer, moments_of
-from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
+from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals
 from trellis.policies.policy import Policy

@@ -7,9 +7,9 @@ import pytest
 
 from tests.probes import DelayedReward, Endless
 from trellis import envs
-from trellis.envs.encoding import observation_encoder
-from trellis.estimation.objective import Estimator, StateBatch, cut, sum_gradient
+from trellis.envs.spaces import observation_encoder
 from trellis.estimation.returns import path_returns
+from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP, linear
 from trellis.policies.policy import Policy

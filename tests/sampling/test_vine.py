@@ -7,8 +7,8 @@ import pytest
 
 from tests.probes import ContinuousTarget, DelayedReward, Endless, FactorsMatter
 from trellis import envs
-from trellis.envs.encoding import action_kind, observation_encoder
-from trellis.estimation.batches import (
+from trellis.envs.spaces import action_kind, observation_encoder
+from trellis.estimation.advantages import (
     rescale_by_state,
     rollout_values,
     state_weights,

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from trellis.envs.encoding import observation_encoder
-from trellis.estimation.batches import rollout_values, state_weights, vine_batch
-from trellis.estimation.objective import Estimator, cut, sum_gradient
+from trellis.envs.spaces import observation_encoder
+from trellis.estimation.advantages import rollout_values, state_weights, vine_batch
+from trellis.estimation.surrogate import Estimator, cut, sum_gradient
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import linear
 from trellis.policies.policy import Policy

@@ -6,8 +6,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from trellis.rng import Purpose, stream
 from trellis.search.cem import CEM
-from trellis.streams import Purpose, stream
 
 NORMAL = NormalDist()
 

@@ -6,9 +6,9 @@ import cma
 import numpy as np
 import pytest
 
+from trellis.blas import one_blas_thread
+from trellis.rng import Purpose, stream
 from trellis.search.cma import CMA, default_population
-from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
 
 
 def rosenbrock(x):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trellis import envs
-from trellis.envs.encoding import observation_encoder
+from trellis.envs.spaces import observation_encoder
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

@@ -7,19 +7,18 @@ import numpy as np
 import pytest
 
 from tests.probes import ContinuousTarget
-from trellis import TRPO
-from trellis.cli import main
-from trellis.learners import make_trainer
-from trellis.optimization.methods import StepConfig
-from trellis.parts import env_from_catalog
+from trellis import TRPO, presets
+from trellis.cli.main import main
+from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, SearchConfig, StepConfig
 from trellis.policies.distributions import DiagGaussian
 from trellis.policies.networks import linear
 from trellis.policies.policy import Policy
-from trellis.runs import checkpoint, presets, run
-from trellis.runs.config import EstimationConfig, PolicyConfig, SamplingConfig, SearchConfig
+from trellis.runs import checkpoint, run
 from trellis.runs.log import read_metrics
+from trellis.runs.trainers import make_trainer
 from trellis.search.trainer import SearchTrainer
-from trellis.trainer import Trainer
+from trellis.training.build import env_from_catalog
+from trellis.training.trainer import Trainer
 
 CARTPOLE, HOPPER = "trellis/PaperCartPole-v0", "trellis/PaperHopper-v0"
 METHODS = ["cem", "cma"]
@@ -203,7 +202,7 @@ def test_what_cannot_be_is_refused_with_the_reason(capsys, tmp_path):
         make_trainer(config(CARTPOLE, "cem", sampling=SamplingConfig(shards=32)))
     with pytest.raises(ValueError, match="searches without steps"):
         StepConfig(method="cma", multiplier=0.1)
-    with pytest.raises(ValueError, match=r"trellis\.learners\.make_trainer"):
+    with pytest.raises(ValueError, match=r"trellis\.runs\.trainers\.make_trainer"):
         Trainer(config(CARTPOLE, "cem"))
     with pytest.raises(ValueError, match="population must be at least 4, got 1"):
         SearchConfig(population=1)

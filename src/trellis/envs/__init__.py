@@ -24,9 +24,9 @@ from trellis.envs.catalog import (
     list_environments,
     make,
 )
-from trellis.envs.registration import register
+from trellis.envs.register import register_envs
 
-register()
+register_envs()
 
 __all__ = [
     "BadShapeError",
@@ -45,5 +45,5 @@ __all__ = [
     "WorkerTimeoutError",
     "list_environments",
     "make",
-    "register",
+    "register_envs",
 ]

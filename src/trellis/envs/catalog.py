@@ -82,7 +82,7 @@ def make(
             emulators have so many for each of their two lanes, or as many as `nthread` says.
         nthread: threads for batched physics; 0 for all cores.
         **kwargs: for the environment. What our version does not know goes to Gymnasium's own, with
-            `vector` and `worker_timeout_seconds` of `trellis.envs.gym.make_gym`.
+            `vector` and `worker_timeout_seconds` of `trellis.envs.gym.make.make_gym`.
     """
     if isinstance(env, str):
         spec = find(env)
@@ -96,7 +96,7 @@ def make(
                 if fast.runs == ATARI_RUNS:
                     threads = {"workers": workers or nthread}
                 return fast.make(num_envs, **threads, **options)
-    from trellis.envs.gym import make_gym
+    from trellis.envs.gym.make import make_gym
 
     return make_gym(env, num_envs, workers=workers, **kwargs)
 
@@ -135,7 +135,7 @@ def _import(module: str, env_id: str) -> None:
 def fast_version(env_id: str) -> FastVersion | None:
     """Our batch of this environment, where there is one and what it needs is installed."""
     if env_id in ("CartPole-v1", "trellis/PaperCartPole-v0"):
-        from trellis.envs import cartpole
+        from trellis.envs.classic import cartpole
 
         kind = cartpole.CartPole if env_id == "CartPole-v1" else cartpole.PaperCartPole
         parameters = set(inspect.signature(kind).parameters) - {"num_envs"}
@@ -145,7 +145,7 @@ def fast_version(env_id: str) -> FastVersion | None:
     task = _mujoco_task(env_id)
     if task is None:
         return None
-    from trellis.envs.mujoco import MujocoBatch
+    from trellis.envs.mujoco.batch import MujocoBatch
 
     def make_task(num_envs: int, **options: Any) -> BatchEnv:
         return MujocoBatch(env_id, task, num_envs, **options)
@@ -178,11 +178,11 @@ def _atari_version(env_id: str) -> FastVersion:
     rom = gymnasium.spec(env_id).kwargs["game"]
 
     def make_game(num_envs: int, **options: Any) -> BatchEnv:
-        from trellis.envs.atari import AtariBatch
+        from trellis.envs.atari.batch import AtariBatch
 
         return AtariBatch(env_id, rom, num_envs, **options)
 
-    from trellis.envs.atari_screens import AtariGame
+    from trellis.envs.atari.screens import AtariGame
 
     rules = {rule.name for rule in fields(AtariGame)} - {"rom"}
     return FastVersion(make_game, rules | {"actions", "max_episode_steps"}, ATARI_RUNS)
@@ -192,12 +192,12 @@ def _mujoco_task(env_id: str) -> Any:
     if not _installed("mujoco"):
         return None
     if env_id in PAPER_ON_MUJOCO:
-        from trellis.envs import paper
+        from trellis.envs.mujoco import paper
 
         return paper.TASKS[env_id]
     if not _module_of(gymnasium.registry.get(env_id)).startswith("gymnasium.envs.mujoco"):
         return None
-    from trellis.envs import mujoco_v5
+    from trellis.envs.mujoco import v5 as mujoco_v5
 
     return mujoco_v5.TASKS.get(env_id)
 

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trellis.estimation.objective import Chunks, StateBatch, reduce_chunks
-from trellis.optimization.methods import Curvature
+from trellis.estimation.surrogate import Chunks, StateBatch, reduce_chunks
+from trellis.optimization.rules import Curvature
 from trellis.policies.policy import Policy
 
 Array = Any  # a NumPy or a JAX array

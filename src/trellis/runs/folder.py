@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trellis.config import TrainConfig, from_json, to_json
 from trellis.runs.checkpoint import sync_folder, write_and_sync
-from trellis.runs.config import TrainConfig, from_json, to_json
 
 CONFIG = "config.json"
 

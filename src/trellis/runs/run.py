@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trellis.config import TrainConfig
 from trellis.runs import checkpoint as checkpoints
-from trellis.runs.config import TrainConfig
 from trellis.runs.folder import (
     RunFolderError,
     locked,
@@ -34,8 +34,8 @@ from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
 
 if TYPE_CHECKING:
-    from trellis.learners import Learner
-    from trellis.runs.state import TrainState
+    from trellis.runs.trainers import Learner
+    from trellis.training.state import TrainState
 
 Callback = Callable[["TrainState", dict[str, Any]], bool | None]
 """Called after each iteration with its state and metrics; False stops the run cleanly."""
@@ -123,7 +123,7 @@ def _made_again(
             )
         config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
     if make_trainer is None:
-        from trellis.learners import make_trainer
+        from trellis.runs.trainers import make_trainer
     return make_trainer(config)
 
 

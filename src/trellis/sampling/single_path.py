@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from trellis.blas import one_blas_thread
 from trellis.policies.policy import Policy
+from trellis.rng import Purpose, stream
 from trellis.sampling.frames import PathMemory
 from trellis.sampling.samples import Columns, Observation, Samples
-from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
 
 
 class Steppable(Protocol):

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from trellis.blas import one_blas_thread
 from trellis.policies.policy import Policy
+from trellis.rng import Purpose, stream
 from trellis.sampling.proposals import choose_proposal, propose
 from trellis.sampling.rollouts import MOST_ROWS, Branching, Rollouts
 from trellis.sampling.samples import Branches, Observation, Samples
 from trellis.sampling.single_path import SinglePath
-from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
 
 
 class Vine:

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from trellis.streams import Purpose, stream
+from trellis.rng import Purpose, stream
 
 FEWEST_ELITE = 2
 """A variance needs so many."""

@@ -14,8 +14,8 @@ from typing import Any
 import cma
 import numpy as np
 
-from trellis.streams import Purpose, stream
-from trellis.threads import one_blas_thread
+from trellis.blas import one_blas_thread
+from trellis.rng import Purpose, stream
 
 
 def default_population(parameters: int) -> int:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trellis.blas import one_blas_thread
 from trellis.envs.batch import BatchEnv, Observation
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
-from trellis.threads import one_blas_thread
 
 Normalize = Callable[[np.ndarray], np.ndarray]
 

@@ -1,6 +1,6 @@
 """The loop of the search methods: draw a generation of θ, play it, move the distribution.
 
-It has the surface of `trellis.trainer.Trainer`, so that runs, agents and commands need not know
+It has the surface of `Trainer`, so that runs, agents and commands need not know
 which of the two they have. The policy of a run is the mean of the distribution; the best member
 that was ever seen is kept beside it, with a return that is flattered by having been the best.
 """
@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from trellis.envs.encoding import moments_shape, observation_encoder
+from trellis.config import TrainConfig
+from trellis.envs.spaces import moments_shape, observation_encoder
 from trellis.estimation.normalization import Moments, no_moments
-from trellis.evaluation import Evaluator, Player
-from trellis.parts import MakeEnv, env_from_catalog, fit_policy
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
-from trellis.runs import state as run_state
-from trellis.runs.config import TrainConfig
-from trellis.runs.state import Evaluation, TrainState
-from trellis.scale.population import Generation
-from trellis.scale.shard import normalizer
-from trellis.scale.team import LocalTeam, MakeTeam, Team
+from trellis.rng import Purpose, stream
 from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
 from trellis.search.population import parameter_scales, require_layers
-from trellis.streams import Purpose, stream
+from trellis.search.shard import Generation
+from trellis.training import state as run_state
+from trellis.training.build import MakeEnv, env_from_catalog, fit_policy
+from trellis.training.evaluation import Evaluator, Player
+from trellis.training.shard import normalizer
+from trellis.training.state import Evaluation, TrainState
+from trellis.training.team import LocalTeam, MakeTeam, Team
 
 FEWEST_MEMBERS = 40
 """In a generation of cem, unless the settings say otherwise: an elite of four."""

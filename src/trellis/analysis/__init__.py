@@ -1,0 +1,1 @@
+"""Read finished runs: learning curves, statistics, comparisons, videos."""

@@ -1,0 +1,1 @@
+"""Atari games as batches of emulators in worker processes."""

@@ -1,0 +1,1 @@
+"""Classic control tasks as NumPy batches."""

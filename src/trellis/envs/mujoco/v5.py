@@ -1,0 +1,303 @@
+"""Gymnasium's MuJoCo tasks, version 5, as a table over whole batches.
+
+The formulas, their order of operations and their defaults are Gymnasium's, and the tests hold them
+against it to 1e-9. Where it computes in the precision of the action (the control cost), so do we.
+Missing are Ant and Humanoid: they observe `cfrc_ext`, which Gymnasium computes with a call of its
+own after the step (mj_rnePostConstraint) from constraint forces that a batch does not hand out.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trellis.envs.mujoco.batch import Array, MujocoBatch, Options, Outcome, Physics, Task
+
+
+def make(env_id: str, num_envs: int, *, nthread: int = 0, **options: Any) -> MujocoBatch:
+    """A batch of one of `TASKS`; options have the names and meanings that Gymnasium gives them."""
+    return MujocoBatch(env_id, TASKS[env_id], num_envs, nthread=nthread, **options)
+
+
+# Where episodes start: the draws of gymnasium.make(id).reset(seed=seed), in its order.
+
+
+def uniform_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
+    """Positions and velocities uniform within ± reset_noise_scale."""
+    noise = np.empty((len(seeds), model.nq + model.nv))
+    for row, seed in zip(noise, seeds.tolist(), strict=True):
+        np.random.default_rng(seed).random(out=row)
+    noise = -o.reset_noise_scale + 2 * o.reset_noise_scale * noise
+    return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
+
+
+def normal_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
+    """Positions uniform within ± reset_noise_scale, velocities normal with that deviation."""
+    qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
+    for row, seed in enumerate(seeds):
+        rng = np.random.default_rng(seed)
+        qpos[row] = rng.uniform(-o.reset_noise_scale, o.reset_noise_scale, model.nq)
+        qvel[row] = o.reset_noise_scale * rng.standard_normal(model.nv)
+    return model.qpos0 + qpos, qvel
+
+
+def reacher_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
+    """An arm near its zero position and a goal uniform in the disc of radius 0.2."""
+    qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
+    for row, seed in enumerate(seeds):
+        rng = np.random.default_rng(seed)
+        qpos[row] = model.qpos0 + rng.uniform(-0.1, 0.1, model.nq)
+        goal = rng.uniform(-0.2, 0.2, 2)
+        while np.linalg.norm(goal) >= 0.2:
+            goal = rng.uniform(-0.2, 0.2, 2)
+        qpos[row, -2:] = goal
+        qvel[row] = rng.uniform(-0.005, 0.005, model.nv)
+    qvel[:, -2:] = 0
+    return qpos, qvel
+
+
+# What is observed.
+
+
+def coordinates(physics: Physics, o: Options, *, hidden: int = 1) -> Array:
+    """qpos and qvel, without the `hidden` first positions unless those are asked for."""
+    skip = hidden if o.exclude_current_positions_from_observation else 0
+    return physics.coordinates[:, skip:].copy()
+
+
+def planar_coordinates(physics: Physics, o: Options) -> Array:
+    """qpos and qvel without x and y."""
+    return coordinates(physics, o, hidden=2)
+
+
+def clipped_coordinates(physics: Physics, o: Options) -> Array:
+    """qpos without x, and qvel clipped to ± 10."""
+    observation = coordinates(physics, o)
+    velocity = observation[:, -physics.qvel.shape[1] :]
+    np.maximum(velocity, -10.0, out=velocity)
+    np.minimum(velocity, 10.0, out=velocity)
+    return observation
+
+
+def all_coordinates(physics: Physics, o: Options) -> Array:
+    """qpos and qvel."""
+    return physics.coordinates.copy()
+
+
+def double_pendulum_observation(physics: Physics, o: Options) -> Array:
+    """Cart position, angles as sine and cosine, velocities, the force of the rail's end."""
+    qpos, qvel = physics.qpos, physics.qvel
+    return np.concatenate(
+        [
+            qpos[:, :1],
+            np.sin(qpos[:, 1:]),
+            np.cos(qpos[:, 1:]),
+            np.clip(qvel, -10, 10),
+            np.clip(physics.derived["qfrc_constraint"][:, :1], -10, 10),
+        ],
+        axis=1,
+    )
+
+
+def reacher_observation(physics: Physics, o: Options) -> Array:
+    """Angles as cosine and sine, goal, angular velocities, from goal to fingertip."""
+    angle = physics.qpos[:, :2]
+    away = physics.derived["fingertip"] - physics.derived["target"]
+    return np.concatenate(
+        [np.cos(angle), np.sin(angle), physics.qpos[:, 2:], physics.qvel[:, :2], away[:, :2]],
+        axis=1,
+    )
+
+
+# What a step was worth.
+
+
+def control_cost(actions: Array, weight: float) -> Array:
+    """weight · ‖action‖², in the precision of the actions."""
+    return weight * np.square(actions).sum(axis=1)
+
+
+def runner_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """Forward velocity less control cost; never ends."""
+    x = physics.qpos[:, 0].copy()
+    velocity = (x - before[:, 0]) / physics.seconds
+    forward = o.forward_reward_weight * velocity
+    cost = control_cost(actions, o.ctrl_cost_weight)
+    info = {
+        "x_position": x,
+        "x_velocity": velocity,
+        "reward_forward": forward,
+        "reward_ctrl": -cost,
+    }
+    return Outcome(forward - cost, np.zeros(len(x), bool), info)
+
+
+def swimmer_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """As runners, which here move in the plane."""
+    outcome = runner_outcome(physics, before, actions, o)
+    y = physics.qpos[:, 1].copy()
+    outcome.info["y_position"] = y
+    outcome.info["y_velocity"] = (y - before[:, 1]) / physics.seconds
+    outcome.info["distance_from_origin"] = np.hypot(outcome.info["x_position"], y)
+    return outcome
+
+
+def within(values: Array, limits: tuple[float, float]) -> NDArray[np.bool_]:
+    """Strictly between the limits, element by element."""
+    return (values > limits[0]) & (values < limits[1])
+
+
+def walker_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """Forward velocity and a bonus while healthy, less control cost; ends when unhealthy."""
+    coordinates = physics.coordinates.T.copy()
+    x, z, angle = coordinates[:3]
+    healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
+    if hasattr(o, "healthy_state_range"):
+        low, high = o.healthy_state_range
+        rest = coordinates[2:]
+        healthy &= (np.minimum.reduce(rest) > low) & (np.maximum.reduce(rest) < high)
+    velocity = (x - before[:, 0]) / physics.seconds
+    forward = o.forward_reward_weight * velocity
+    survive = healthy * o.healthy_reward
+    cost = control_cost(actions, o.ctrl_cost_weight)
+    info = {
+        "x_position": x,
+        "z_distance_from_origin": z - physics.initial_qpos[1],
+        "x_velocity": velocity,
+        "reward_forward": forward,
+        "reward_ctrl": -cost,
+        "reward_survive": survive,
+    }
+    terminated = ~healthy if o.terminate_when_unhealthy else np.zeros(len(x), bool)
+    return Outcome(forward + survive - cost, terminated, info)
+
+
+def pendulum_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """1 while the pole is within 0.2 rad of upright."""
+    fallen = np.abs(physics.qpos[:, 1]) > 0.2
+    reward = 1.0 - fallen
+    return Outcome(reward, fallen, {"reward_survive": reward})
+
+
+def double_pendulum_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """A bonus while the tip is high, less its distance from the top and the angular speeds."""
+    x, _, y = physics.derived["tip"].T
+    fallen = y <= 1
+    distance = 0.01 * x**2 + (y - 2) ** 2
+    speed = 1e-3 * physics.qvel[:, 1] ** 2 + 5e-3 * physics.qvel[:, 2] ** 2
+    survive = o.healthy_reward * ~fallen
+    info = {
+        "reward_survive": survive,
+        "distance_penalty": -distance,
+        "velocity_penalty": -speed,
+    }
+    return Outcome(survive - distance - speed, fallen, info)
+
+
+def reacher_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
+    """Less the distance of the fingertip from its goal, less the control cost."""
+    away = physics.derived["fingertip"] - physics.derived["target"]
+    distance = -np.sqrt(np.square(away).sum(axis=1)) * o.reward_dist_weight
+    cost = -control_cost(actions, o.reward_control_weight)
+    info = {"reward_dist": distance, "reward_ctrl": cost}
+    return Outcome(distance + cost, np.zeros(len(away), bool), info)
+
+
+_RUNNER = {
+    "forward_reward_weight": 1.0,
+    "reset_noise_scale": 0.1,
+    "exclude_current_positions_from_observation": True,
+}
+_WALKER = {
+    "forward_reward_weight": 1.0,
+    "ctrl_cost_weight": 1e-3,
+    "healthy_reward": 1.0,
+    "terminate_when_unhealthy": True,
+    "reset_noise_scale": 5e-3,
+    "exclude_current_positions_from_observation": True,
+}
+
+TASKS = {
+    "InvertedPendulum-v5": Task(
+        "inverted_pendulum.xml",
+        frame_skip=2,
+        max_episode_steps=1000,
+        start=uniform_start,
+        observe=all_coordinates,
+        outcome=pendulum_outcome,
+        options={"reset_noise_scale": 0.01},
+    ),
+    "InvertedDoublePendulum-v5": Task(
+        "inverted_double_pendulum.xml",
+        frame_skip=5,
+        max_episode_steps=1000,
+        start=normal_start,
+        observe=double_pendulum_observation,
+        outcome=double_pendulum_outcome,
+        options={"healthy_reward": 10.0, "reset_noise_scale": 0.1},
+        derived={
+            "qfrc_constraint": lambda batch: batch.bind("qfrc_constraint"),
+            "tip": lambda batch: batch.bind("site_xpos")[:, 0],
+        },
+        forward_at_reset=True,
+    ),
+    "Reacher-v5": Task(
+        "reacher.xml",
+        frame_skip=2,
+        max_episode_steps=50,
+        start=reacher_start,
+        observe=reacher_observation,
+        outcome=reacher_outcome,
+        options={"reward_dist_weight": 1.0, "reward_control_weight": 1.0},
+        derived={
+            "fingertip": lambda batch: batch.body("fingertip").xpos,
+            "target": lambda batch: batch.body("target").xpos,
+        },
+        forward_at_reset=True,
+    ),
+    "Swimmer-v5": Task(
+        "swimmer.xml",
+        frame_skip=4,
+        max_episode_steps=1000,
+        start=uniform_start,
+        observe=planar_coordinates,
+        outcome=swimmer_outcome,
+        options={**_RUNNER, "ctrl_cost_weight": 1e-4},
+    ),
+    "HalfCheetah-v5": Task(
+        "half_cheetah.xml",
+        frame_skip=5,
+        max_episode_steps=1000,
+        start=normal_start,
+        observe=coordinates,
+        outcome=runner_outcome,
+        options={**_RUNNER, "ctrl_cost_weight": 0.1},
+    ),
+    "Hopper-v5": Task(
+        "hopper.xml",
+        frame_skip=4,
+        max_episode_steps=1000,
+        start=uniform_start,
+        observe=clipped_coordinates,
+        outcome=walker_outcome,
+        options={
+            **_WALKER,
+            "healthy_state_range": (-100.0, 100.0),
+            "healthy_z_range": (0.7, np.inf),
+            "healthy_angle_range": (-0.2, 0.2),
+        },
+    ),
+    "Walker2d-v5": Task(
+        "walker2d_v5.xml",
+        frame_skip=4,
+        max_episode_steps=1000,
+        start=uniform_start,
+        observe=clipped_coordinates,
+        outcome=walker_outcome,
+        options={
+            **_WALKER,
+            "healthy_z_range": (0.8, 2.0),
+            "healthy_angle_range": (-1.0, 1.0),
+        },
+    ),
+}

@@ -1,0 +1,86 @@
+"""The update rules as rows of a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
+
+method             curvature   step size                            acceptance
+trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
+natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
+empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
+max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
+policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
+kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
+
+cem and cma, which know neither gradient nor curvature, are not in it: `search/` has them.
+"""
+
+import enum
+from typing import NamedTuple
+
+from trellis.config import StepConfig
+
+
+class Curvature(enum.Enum):
+    """Whose quadratic form measures the length of a step."""
+
+    ANALYTIC = "analytic Fisher matrix"
+    EMPIRICAL = "empirical Fisher matrix"
+    IDENTITY = "identity"
+
+
+class StepSize(enum.Enum):
+    """How far to go along the direction."""
+
+    SCALED_TO_MEAN_KL = "quadratic mean KL equals δ"
+    SCALED_TO_MAX_KL = "largest quadratic KL of a state equals δ"
+    SCALED_TO_NORM = "½‖Δθ‖² equals δ"
+    FIXED = "fixed multiplier"
+    PENALIZED = "maximizes L − C·KL"
+
+
+class Acceptance(enum.Enum):
+    """Which points the line search may end at."""
+
+    MEAN_KL = "surrogate up and mean KL ≤ δ"
+    MAX_KL = "surrogate up and max KL ≤ δ"
+    SURROGATE_UP = "surrogate up"
+    PENALIZED_UP = "L − C·KL up"
+    FINITE = "always, if finite"
+
+
+class UpdateRule(NamedTuple):
+    """One update rule."""
+
+    curvature: Curvature
+    step_size: StepSize
+    acceptance: Acceptance
+
+
+RULES: dict[str, UpdateRule] = {
+    "trpo": UpdateRule(Curvature.ANALYTIC, StepSize.SCALED_TO_MEAN_KL, Acceptance.MEAN_KL),
+    "natural-gradient": UpdateRule(Curvature.ANALYTIC, StepSize.FIXED, Acceptance.FINITE),
+    "empirical-fim": UpdateRule(
+        Curvature.EMPIRICAL, StepSize.SCALED_TO_MEAN_KL, Acceptance.MEAN_KL
+    ),
+    "max-kl": UpdateRule(Curvature.ANALYTIC, StepSize.SCALED_TO_MAX_KL, Acceptance.MAX_KL),
+    "policy-gradient": UpdateRule(
+        Curvature.IDENTITY, StepSize.SCALED_TO_NORM, Acceptance.SURROGATE_UP
+    ),
+    "kl-penalty": UpdateRule(Curvature.ANALYTIC, StepSize.PENALIZED, Acceptance.PENALIZED_UP),
+}
+
+
+def rule_of(config: StepConfig) -> UpdateRule:
+    """Return the update rule that these settings describe.
+
+    Raises:
+        ValueError: the method is cem or cma, which have no update rule.
+    """
+    if config.is_search:
+        raise ValueError(
+            f"{config.method} has no update rule: make its trainer with"
+            " trellis.runs.trainers.make_trainer"
+        )
+    rule = RULES[config.method]
+    if config.method == "policy-gradient" and config.multiplier is not None:
+        rule = rule._replace(step_size=StepSize.FIXED, acceptance=Acceptance.FINITE)
+    if not config.line_search:
+        rule = rule._replace(acceptance=Acceptance.FINITE)
+    return rule

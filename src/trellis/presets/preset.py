@@ -1,0 +1,24 @@
+"""What a preset is: named settings, plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, StepConfig
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a name stands for."""
+
+    about: str
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+    total_steps: int = 1_000_000
+    eval_every: int = 100_000
+    eval_drawn: bool = False
+    checkpoint_every: int = 100_000
+    max_iterations: int | None = None
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    step: StepConfig = field(default_factory=StepConfig)

@@ -1,0 +1,1 @@
+"""Table 1 and Figure 5: seven games from pixels."""

@@ -1,0 +1,1 @@
+"""Section 8.1: every method on the paper's tasks."""

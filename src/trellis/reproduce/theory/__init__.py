@@ -1,0 +1,1 @@
+"""Section 3 on finite MDPs."""

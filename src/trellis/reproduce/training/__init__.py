@@ -1,0 +1,1 @@
+"""Final returns of the modern presets."""

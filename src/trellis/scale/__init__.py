@@ -1,1 +1,0 @@
-"""The same training on more than one machine: shards, and who holds them."""

@@ -1,0 +1,1 @@
+"""One iteration: sample, estimate, step. Shards, teams, the trainer and its state."""

@@ -1,0 +1,401 @@
+"""The command line: every setting an option, every mistake a message, every exit code meant."""
+
+import dataclasses
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from unittest.mock import Mock
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trellis import presets
+from trellis.cli import train as training
+from trellis.cli import train_options
+from trellis.cli.main import COMMANDS, main
+from trellis.config import EstimationConfig, TrainConfig
+from trellis.runs import checkpoint
+from trellis.runs.log import read_metrics
+from trellis.training.trainer import Trainer
+
+# Small and quick; two iterations of 64 steps.
+QUICK = ["--sampling.num-envs", "4", "--sampling.steps-per-env", "16", "--policy.hidden", "8"]
+QUICK += ["--estimation.critic-epochs", "1", "--eval-episodes", "2"]
+SHORT_EPISODES = ["--env-options", "max_episode_steps=40"]
+
+
+class Odd(gymnasium.Env):
+    """Observations that no policy reads, or values that no environment should give."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, text=False, bad_after=None):
+        self.observation_space = spaces.Text(5) if text else spaces.Box(-1, 1, (2,))
+        self._text, self._bad_after, self._steps = text, bad_after, 0
+
+    def _observe(self):
+        return "abc" if self._text else np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action):
+        self._steps += 1
+        reward = float("nan") if self._steps == self._bad_after else 0.0
+        return self._observe(), reward, self._steps % 5 == 0, False, {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def odd_environments():
+    gymnasium.register("Unreadable-v0", Odd, kwargs={"text": True})
+    gymnasium.register("Faulty-v0", Odd, kwargs={"bad_after": 20})
+    yield
+    for name in ("Unreadable-v0", "Faulty-v0"):
+        gymnasium.registry.pop(name)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of two iterations; copy it before changing it."""
+    folder = tmp_path_factory.mktemp("runs") / "cartpole"
+    args = ["train", "CartPole-v1", *QUICK, *SHORT_EPISODES, "--steps", "128", "--seed", "3"]
+    assert main([*args, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def says(capsys, args, code, *words):
+    """Runs a command that fails: one message with these words, nothing else."""
+    capsys.readouterr()
+    assert main([str(arg) for arg in args]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    for word in words:
+        assert word in captured.err
+    return captured.err
+
+
+def option_names(config, prefix="--"):
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            yield from option_names(value, f"{name}.")
+        elif name not in ("--env", "--total-steps"):
+            yield name
+
+
+def test_every_setting_is_an_option_with_its_help(capsys):
+    assert main(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    options = list(option_names(TrainConfig(env="?")))
+    assert {"--search.elite-fraction", "--sampling.vine.rollout-length"} < set(options)
+    for option in options:
+        assert re.search(rf"{re.escape(option)}[, ]", text), option
+    for words in ("Passes over the batch in an iteration.", "δ in Eq. 12", "--steps", "--out"):
+        assert words in text
+
+
+def test_help_for_an_environment_shows_its_own_defaults(capsys):
+    assert main(["train", "--steps", "0", "Swimmer-v5", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"(default: {presets.resolve('Swimmer-v5').estimation.gamma})" in text
+    assert presets.resolve("Swimmer-v5").estimation.gamma != EstimationConfig().gamma
+
+
+def test_options_override_the_preset_wherever_they_stand():
+    line = "--step.max-kl 0.5 --steps 1e4 Swimmer-v5 --seed 7 --policy.hidden 5 6"
+    line += " --step.no-line-search"
+    config, out, _ = train_options.parse(line.split())
+    expected = presets.resolve("Swimmer-v5")
+    step = dataclasses.replace(expected.step, max_kl=0.5, line_search=False)
+    policy = dataclasses.replace(expected.policy, hidden=(5, 6))
+    assert out is None
+    assert config == dataclasses.replace(
+        expected, step=step, policy=policy, total_steps=10_000, seed=7
+    )
+    assert train_options.parse(["Swimmer-v5"]).config == expected
+
+
+def test_preset_and_short_names():
+    line = "CartPole-v1 --preset paper/cartpole --method max-kl --max-kl 0.3 --out a/b"
+    config, out, _ = train_options.parse(line.split())
+    assert config.preset == "paper/cartpole"
+    assert config.estimation.critic == "none"
+    assert (config.step.method, config.step.max_kl) == ("max-kl", 0.3)
+    assert str(out) == "a/b"
+
+
+def test_a_method_that_needs_more_is_checked_as_a_whole():
+    # Neither option is valid alone, so nothing may be checked before all are read.
+    line = "CartPole-v1 --preset paper/cartpole --method natural-gradient --step.multiplier 0.1"
+    assert train_options.parse(line.split()).config.step.multiplier == 0.1
+    with pytest.raises(ValueError, match="set multiplier"):
+        train_options.parse(["CartPole-v1", "--method", "natural-gradient"])
+
+
+def test_options_of_the_environment():
+    line = "CartPole-v1 --env-options max_episode_steps=9 sutton_barto_reward=true name=x=y"
+    options = train_options.parse(line.split()).config.env_options
+    assert options == {"max_episode_steps": 9, "sutton_barto_reward": True, "name": "x=y"}
+
+
+def test_training_leaves_a_run_and_says_what_is_next(trained):
+    config = json.loads((trained / "config.json").read_text())
+    assert (config["env"], config["seed"], config["total_steps"]) == ("CartPole-v1", 3, 128)
+    assert config["policy"]["hidden"] == [8]
+    assert [row["steps"] for row in read_metrics(trained)] == [64, 128]
+
+
+def test_without_out_the_run_has_its_own_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = [
+        *QUICK,
+        *SHORT_EPISODES,
+        "--steps",
+        "64",
+        "--seed",
+        "5",
+        "--preset",
+        "modern/default",
+    ]
+    assert main(["train", "trellis/PaperCartPole-v0", *options]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("trellis-PaperCartPole-v0-5-2")
+    out = capsys.readouterr().out
+    assert "Evaluation: return" in out
+    for command in ("eval", "record", "plot"):
+        assert f"trellis {command} runs/{folder.name}" in out
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "datetime", Mock(now=lambda: datetime(2026, 1, 2)))
+    names = [training.new_folder("ALE/Pong-v5", 1).name for _ in range(3)]
+    first = "ALE-Pong-v5-1-20260102-000000"
+    assert names == [first, f"{first}-2", f"{first}-3"]
+
+
+def test_steps_that_are_asked_for_are_not_cut_short_by_a_preset():
+    def limits(*options):
+        config = train_options.parse(["trellis/PaperSwimmer-v0", *options]).config
+        return config.total_steps, config.max_iterations
+
+    assert limits() == (10_000_000, 200)
+    assert limits("--steps", "20000000") == (20_000_000, None)
+    assert limits("--total_steps=20000000") == (20_000_000, None)
+    assert limits("--steps", "20000000", "--max-iterations", "7") == (20_000_000, 7)
+
+
+def test_eval_prints_one_json_object(trained, capsys):
+    results = []
+    for which in ([], ["--last"], ["--best"]):
+        assert main(["eval", str(trained), "--json", "--episodes", "4", *which]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    default, last, best = results
+    assert default == last
+    assert (default["policy"], best["policy"]) == ("last", "best")
+    assert default["episodes"] == len(default["returns"]) == 4
+    assert default["mean_return"] == pytest.approx(np.mean(default["returns"]))
+    assert default["std_return"] == pytest.approx(np.std(default["returns"]))
+    # One step, one point: as long as the episodes were, and the option reached the environment.
+    assert default["returns"] == default["lengths"]
+    assert max(default["lengths"]) <= 40
+    assert main(["eval", str(trained)]) == 0
+    assert "over 20 episodes" in capsys.readouterr().out
+
+
+def test_eval_of_the_same_policy_gives_what_training_saw(trained, capsys):
+    assert main(["eval", str(trained), "--json", "--episodes", "2"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["mean_return"] == pytest.approx(read_metrics(trained)[-1]["eval_return_mean"])
+
+
+def test_best_and_last_are_two_policies(run, capsys):
+    folder = run / checkpoint.CHECKPOINTS
+    saved = checkpoint.load_latest(folder)
+    arrays = {**saved.arrays, "best_theta": -saved.arrays["theta"]}
+    checkpoint.save(folder, saved.iteration, arrays, saved.values, keep=1)
+    returns = {}
+    for which in ("--best", "--last"):
+        assert main(["eval", str(run), "--json", which]) == 0
+        returns[which] = json.loads(capsys.readouterr().out)["returns"]
+    assert returns["--best"] != returns["--last"]
+
+
+def test_resume_extends_a_finished_run(run, capsys):
+    assert main(["resume", str(run)]) == 0
+    assert len(read_metrics(run)) == 2
+    assert main(["resume", str(run), "--steps", "1.92e2"]) == 0
+    assert [row["steps"] for row in read_metrics(run)] == [64, 128, 192]
+    assert "Trained for 192 steps in 3 iterations" in capsys.readouterr().out
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path, monkeypatch, capsys):
+    folder, iterate = tmp_path / "a b", Trainer.iterate
+
+    def interrupted(self, state):
+        if state.iteration == 1:
+            signal.raise_signal(signal.SIGINT)
+        return iterate(self, state)
+
+    monkeypatch.setattr(Trainer, "iterate", interrupted)
+    args = ["train", "CartPole-v1", *QUICK, "--steps", "256", "--out", str(folder)]
+    err = says(capsys, args, 130, f"trellis resume '{folder}'")
+    assert "after iteration 2" in err
+    monkeypatch.undo()
+    assert main(["resume", str(folder)]) == 0
+    assert [row["iteration"] for row in read_metrics(folder)] == [1, 2, 3, 4]
+
+
+def test_plot_and_record(run, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("imageio_ffmpeg")
+    picture = tmp_path / "c.png"
+    assert main(["plot", str(run), "--out", str(picture), "--x", "seconds", "--evaluations"]) == 0
+    assert capsys.readouterr().out.strip() == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["record", str(run), "--max-steps", "5", "--episodes", "2", "--best"]) == 0
+    assert "12 frames at 50 a second, return 5.0, 5.0" in capsys.readouterr().out
+    assert b"ftyp" in (run / "video.mp4").read_bytes()[:16]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train Hoper-v5", "Did you mean Hopper-v5"),
+        ("train CartPole-v1 --max-kl -0.01", "max_kl must be > 0, got -0.01"),
+        ("train CartPole-v1 --steps 0", "total_steps must be at least 1, got 0"),
+        ("train CartPole-v1 --steps many", "'many' is not a whole number"),
+        ("train CartPole-v1 --stps 5", "--steps"),
+        ("train CartPole-v1 --preset modern/clasic", "did you mean modern/classic"),
+        ("train CartPole-v1 --method ppo", "method must be one of trpo"),
+        ("train CartPole-v1 --env-options gravity", "NAME=VALUE"),
+        ("train", "ENV"),
+        ("train Unreadable-v0", "Text"),
+        ("resume nowhere", "nowhere is not a run"),
+        ("resume", "RUN"),
+        ("eval nowhere --json", "nowhere is not a run"),
+        ("record nowhere", "nowhere is not a run"),
+        ("plot nowhere", "nowhere is not a run"),
+        ("plot", "at least one run"),
+        ("trian CartPole-v1", "Did you mean train?"),
+    ],
+)
+def test_mistakes_are_told_in_words(line, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    says(capsys, line.split(), 2, words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.chdir(tmp_path)
+    says(capsys, ["train", "toyworld:Toy-v0"], 2, "no module toyworld", "in the folder")
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    says(capsys, ["train", "broken:Toy-v0"], 2, "No module named 'nothing_of_this_name'")
+    (tmp_path / "toyworld.py").write_text(
+        "import gymnasium\n"
+        "spec = gymnasium.spec('Unreadable-v0')\n"
+        "gymnasium.register('Toy-v0', spec.entry_point, kwargs=spec.kwargs)\n"
+    )
+    says(capsys, ["train", "toyworld:Toy-v0"], 2, "Text")
+    gymnasium.registry.pop("Toy-v0")
+
+
+def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
+    says(capsys, ["train", "CartPole-v1", "--out", run], 2, "holds a run already", "trellis resume")
+    says(capsys, ["resume", run, "--steps", "64"], 2, "is a run of 128 steps")
+    says(capsys, ["resume", run, "--steps", "-1"], 2, "steps must be at least 1")
+    says(capsys, ["eval", run, "--episodes", "0"], 2, "episodes must be at least 1, got 0")
+    says(capsys, ["eval", run, "--best", "--last"], 2, "exclude each other")
+    says(capsys, ["record", run, "--out", tmp_path / "f.gif"], 2, ".mp4 file")
+    says(capsys, ["record", run, "--seed", "-1"], 2, "seed must be 0 or more")
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    says(capsys, ["record", run], 2, "pip install 'trellis-rl[video]'")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    says(capsys, ["plot", run], 2, "pip install 'trellis-rl[plots]'")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "env": "Acrobot-v1"}))
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "another environment", "observation space")
+    (run / "config.json").write_text(json.dumps({**config, "env": "callable:mine"}))
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "trained on callable:mine", "TRPO.load")
+    changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
+    (run / "config.json").write_text(json.dumps(changed))
+    says(capsys, ["eval", run], 2, "policy of 58 parameters", "the policy here has 65")
+    shutil.rmtree(run / "checkpoints")
+    says(capsys, ["eval", run], 2, "no checkpoint")
+
+
+def test_a_failure_on_the_way_is_told_with_the_way_back(tmp_path, capsys):
+    folder = tmp_path / "run"
+    args = ["train", "Faulty-v0", *QUICK, "--out", folder]
+    err = says(capsys, args, 1, "reward is not finite", f"trellis resume {folder}")
+    assert "Faulty-v0" in err
+    assert main([*map(str, args[:-1]), str(tmp_path / "other"), "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_complete():
+    code = (
+        "import sys; from trellis.cli.main import main; code = main(['--help']);"
+        "heavy = {'jax', 'mujoco', 'matplotlib', 'gymnasium'} & set(sys.modules);"
+        "sys.exit(code or (f'loaded {heavy}' if heavy else 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+
+
+def test_the_guide_shows_commands_that_are_there():
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text().replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in re.findall("^trellis .*", guide, re.M)]
+    assert len(lines) > 8
+    for _, command, *args in lines:
+        assert command in COMMANDS
+        if command == "train" and "--help" not in args:
+            train_options.parse(args)
+
+
+def test_python_m_trellis_answers():
+    done = subprocess.run(
+        [sys.executable, "-m", "trellis", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("trellis: there is no command 'nothing'")
+
+
+def test_the_list_of_presets(capsys):
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(presets.PRESETS)
+    assert "paper/hopper " in lines[8]
+    assert "the paper's hopper: 1000 paths of 1000 steps, no critic" in lines[8]
+
+
+def test_the_list_of_environments(capsys):
+    assert main(["envs"]) == 0
+    usable = capsys.readouterr().out.splitlines()
+    assert main(["envs", "--all"]) == 0
+    everything = capsys.readouterr().out.splitlines()
+    assert usable[0].split()[0] == "CartPole-v1"
+    assert not any("pip install" in line for line in usable)
+    assert set(usable) <= set(everything)
+    missing = [line for line in everything if "pip install" in line]
+    assert len(everything) == len(usable) + len(missing)

@@ -1,0 +1,191 @@
+"""The ablations from runs whose outcome is known: which runs, which verdicts, which files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from tests.reproduce.invented import write_run
+from trellis.cli.messages import UsageError
+from trellis.reproduce.ablations import experiment as ablations
+from trellis.reproduce.ablations.claims import _line_search, claims, largest_fall
+from trellis.reproduce.ablations.experiment import VARIATIONS
+from trellis.reproduce.comparison import plans as comparison_runs
+
+pytest.importorskip("matplotlib")
+
+
+def test_a_variation_changes_one_setting(tmp_path):
+    def settings(config):
+        return {**vars(config.step), "sampling": config.sampling, "steps": config.total_steps}
+
+    (base,) = comparison_runs.seed_plans(
+        ablations.TASK, comparison_runs.METHODS["trpo"], 1, comparison_runs.Scale()
+    )
+    changed = {}
+    for variation in VARIATIONS:
+        (plan,) = ablations.plans(variation, 1, 1.0, tmp_path / "ablations", 2)
+        ours, theirs = settings(plan.config), settings(base.config)
+        changed[variation.name] = {k: v for k, v in ours.items() if v != theirs[k]}
+    assert changed["cg-iterations-40"] == {"cg_iterations": 40}
+    assert changed["cg-iterations-10"] == changed["max-kl-0.01"] == {}
+    assert changed["fisher-fraction-0.01"] == {"fisher_fraction": 0.01}
+    assert changed["no-line-search-0.01"] == {"line_search": False}
+    assert changed["no-line-search-0.09"] == {"line_search": False, "max_kl": 0.09}
+    assert changed["penalty-9"] == {"method": "kl-penalty", "penalty": 9.0}
+    assert len(changed) == len(VARIATIONS) == 23
+
+
+def invent_runs(folder):
+    """Two seeds of every variation; the folders that were written."""
+    finals = {"penalty-0.111": -50.0, "penalty-9": 5.0, "max-kl-0.000123": 10.0, "penalty-0.333": 0}
+    written = set()
+    for variation in VARIATIONS:
+        for plan in ablations.plans(variation, 2, 0.1, folder, 2):
+            if plan.folder in written:
+                continue
+            written.add(plan.folder)
+            last = finals.get(variation.name, 100.0 + plan.seed)
+            seen = list(np.linspace(-100.0, last, 10))
+            kl = variation.value if variation.group == "max-kl" else 0.01
+            if variation.name == "no-line-search-0.09" and plan.seed == 1:
+                seen[8] = -100.0
+                kl = 0.9
+            write_run(plan.folder, plan.config, seen, iteration_steps=5000, kl=kl)
+    return written
+
+
+def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    out, runs = tmp_path / "out", tmp_path / "ablations"
+    written = invent_runs(runs)
+    said: list[str] = []
+    found = ablations.run(out, VARIATIONS, 2, 0.1, 2, said.append, runs=runs)
+    # The unchanged runs are counted once, and are those of the comparison.
+    assert said == [f"{len(written)} of {len(written)} runs are finished"]
+    assert len(written) == 2 * (len(VARIATIONS) - 2)
+    text = (out / "ablations.json").read_text()
+    assert json.loads(text) == found
+    assert len(text.splitlines()) < 30 * len(written)  # A curve's hundreds of numbers on one.
+    line_search, cg, fisher, penalty = found["claims"]
+    assert line_search["holds"]
+    assert "δ = 0.09, without: largest step 10.00 δ, catastrophes in 1 of 2" in line_search["found"]
+    assert "δ = 0.09, with: largest step 1.00 δ, catastrophes in 0 of 2" in line_search["found"]
+    assert cg["holds"]
+    assert fisher["holds"]
+    # 5,000 samples in a scaled iteration: 1% of them are fewer than the least that is used.
+    least, *_ = (row for row in found["rows"] if row["group"] == "fisher-fraction")
+    assert (least["asked"], least["value"]) == (0.01, 0.2)
+    assert penalty["holds"]
+    assert "δ: 4 of 5 values" in penalty["found"]
+    assert "C: 2 of 5 values" in penalty["found"]
+    with (out / "ablations.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2 * len(VARIATIONS)
+    assert (out / "ablations.png").stat().st_size > 50_000
+
+
+def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    out, runs = tmp_path / "out", tmp_path / "ablations"
+    invent_runs(runs)
+
+    def run(*parts, scale=0.1, seeds=2):
+        variations = ablations.chosen(parts)
+        return ablations.run(out, variations, seeds, scale, 2, lambda _: None, runs=runs)
+
+    def without_maker(rows):
+        return [{k: v for k, v in r.items() if k not in ("command", "commit")} for r in rows]
+
+    drawn = []
+    with monkeypatch.context() as without:
+        without.setattr(ablations.ablations_figure, "draw", lambda *_: drawn.append(1))
+        again = run()
+        (out / "ablations.json").unlink()
+        first = run("penalty")
+    assert len(drawn) == 2
+    assert not first["claims"]  # Whose sentence is about a constraint, too.
+    second = run("cg-iterations", "max-kl")
+    assert [claim["group"] for claim in second["claims"]] == ["cg-iterations", "penalty"]
+    assert "--parts cg-iterations max-kl --seeds 2" in second["rows"][0]["command"]
+    assert (out / "ablations.png").stat().st_size > 50_000  # Of what there is.
+    monkeypatch.setattr(ablations.ablations_figure, "draw", lambda *_: None)
+    last = run("no-line-search", "fisher-fraction")
+    assert without_maker(last["rows"]) == without_maker(again["rows"])
+    assert last["claims"] == again["claims"]
+    with pytest.raises(UsageError, match=r"has 2 seeds, which 1 would replace: .*--out"):
+        run("penalty", seeds=1)
+    assert json.loads((out / "ablations.json").read_text()) == last
+    for parts in (("penalty",), ()):
+        with pytest.raises(UsageError, match=r"has ablations at scale 0\.1, not 1"):
+            run(*parts, scale=1.0)
+    with pytest.raises(ValueError, match="there is no part 'cg'; there are no-line-search"):
+        ablations.chosen(["cg"])
+
+
+def row(group, value, final, *, paper=False, fall=0.0, mean=None, high=None):
+    run = {"first_return": 0.0, "largest_fall": fall, "largest_kl": value}
+    estimate = {"value": final, "low": final, "high": final}
+    mean = final if mean is None else mean
+    over = {"value": mean, "low": None if high is None else 2 * mean - high, "high": high}
+    return {
+        **{"group": group, "value": value, "asked": value, "is_the_paper": paper},
+        **{"final_return": estimate, "mean_return": over},
+        "runs": [{**run, "seconds_update": 1.0}] * 2,
+    }
+
+
+def test_verdicts_can_be_negative():
+    rows = [
+        row("no-line-search", 0.01, 10.0, fall=2.0),
+        row("max-kl", 0.01, 10.0, paper=True),
+        row("max-kl", 0.1, 1.0),
+        row("penalty", 1.0, 10.0),
+        row("cg-iterations", 10, 10.0, paper=True, high=10.5),
+        row("cg-iterations", 40, 10.0, mean=11.0, high=11.4),
+        row("fisher-fraction", 0.1, 8.9, paper=True),
+        row("fisher-fraction", 1.0, 10.0),
+    ]
+    assert [claim["holds"] for claim in claims(rows)] == [False] * 4
+    rows[5] = row("cg-iterations", 40, 10.0, mean=11.0, high=12.0)
+    assert claims(rows)[1]["holds"] is None  # Ahead, but the intervals overlap.
+    rows[5] = row("cg-iterations", 40, 10.0, mean=9.9, high=12.0)
+    assert claims(rows)[1]["holds"] is True
+    single = [{**each, "runs": each["runs"][:1]} for each in rows]
+    for each in single:
+        each["mean_return"] = {**each["mean_return"], "low": None, "high": None}
+    assert [claim["holds"] for claim in claims(single)] == [None] * 4  # Nobody knows.
+
+
+def test_without_progress_there_is_no_verdict():
+    rows = [
+        row("no-line-search", 0.01, -1.0),
+        row("max-kl", 0.01, -1.0, paper=True),
+        row("penalty", 1.0, -50.0),
+        row("cg-iterations", 10, -1.0, paper=True, high=10.5),
+        row("fisher-fraction", 0.1, -50.0, paper=True),
+        row("fisher-fraction", 1.0, -1.0),
+    ]
+    assert [c["holds"] for c in claims(rows) if c["group"] != "cg-iterations"] == [None] * 3
+
+
+def test_the_largest_fall_is_from_the_best_so_far():
+    assert largest_fall(np.array([0.0, 8.0, np.nan, 2.0, 10.0, 9.0])) == 6
+    assert largest_fall(np.array([1.0, 2.0, 3.0])) == 0
+    assert largest_fall(np.array([2.0])) == 0
+
+
+def test_noise_about_no_progress_is_no_catastrophe_and_more_of_them_are_counted_for_each_limit():
+    def judge(*falls):
+        rows = [
+            row("max-kl", 0.01, 10.0, paper=True, fall=falls[0]),
+            row("no-line-search", 0.01, 10.0, fall=falls[1]),
+            row("max-kl", 0.09, 10.0, fall=falls[2]),
+            row("no-line-search", 0.09, 10.0, fall=falls[3]),
+        ]
+        return _line_search(rows)["holds"]
+
+    assert judge(0.0, 0.0, 0.0, 6.0) is True
+    assert judge(0.0, 0.0, 0.0, 1.0) is False  # of a way of 10
+    assert judge(6.0, 6.0, 0.0, 6.0) is True
+    assert judge(6.0, 0.0, 0.0, 6.0) is False

@@ -1,0 +1,313 @@
+"""Table 1 and Figure 5 from runs whose outcome is known: what is planned, counted and written."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tests.reproduce.invented import write_run
+from trellis import presets
+from trellis.cli.messages import UsageError
+from trellis.cli.reproduce import reproduce
+from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
+from trellis.envs.batch import Step
+from trellis.estimation.normalization import moments_of, no_moments
+from trellis.reproduce.atari import experiment as atari
+from trellis.reproduce.atari import scores as atari_scores
+from trellis.reproduce.atari.figure import cost_curve
+from trellis.reproduce.atari.plans import GAMES, Experiment, env_id, extend
+from trellis.reproduce.atari.table import rows
+from trellis.runs import checkpoint
+from trellis.runs.folder import RunFolderError, read_config, write_config
+from trellis.training.evaluation import play
+from trellis.training.state import Evaluation
+
+PONG, BREAKOUT = env_id("Pong"), env_id("Breakout")
+
+
+def test_a_paper_run_has_tables_3s_budget_and_scale_never_takes_iterations():
+    full = Experiment(["Pong"], "paper/atari-single-path").plans[0].config
+    assert (full.sampling.most_steps, full.max_iterations) == (100_000, 500)
+    assert full.total_steps == 500 * 100_000
+    assert full.env == "ALE/Pong-v5"
+    vine = Experiment(["Pong"], "paper/atari-vine", scale=0.5).plans[0].config
+    assert vine.sampling.most_steps == 200_000
+    assert vine.max_iterations == 500
+    (plan,) = Experiment(["Pong"], "paper/atari-single-path", scale=0.1, steps=50_000).plans
+    assert plan.config.sampling.most_steps == 3 * 3125
+    assert plan.config.total_steps == 50_000
+    assert plan.folder.as_posix() == "runs/atari/paper-atari-single-path-scale-0.1/Pong-0"
+    modern = Experiment(["Pong", "Qbert"], seeds=2, steps=10**7).plans
+    assert [plan.folder.name for plan in modern] == ["Pong-0", "Pong-1", "Qbert-0", "Qbert-1"]
+    assert modern[3].config.total_steps == 10**7
+
+
+def test_the_command_is_what_was_asked_for():
+    asked = Experiment(["Pong"], "paper/atari-vine", steps=10, scale=0.5, runs=Path("there"))
+    start = "trellis reproduce atari --games Pong --preset paper/atari-vine --runs there"
+    trained = f"{start} --steps 10 --scale 0.5 --seeds 1 --parallel 2 --out here"
+    assert asked.command(Path("here"), report_only=False) == trained
+    assert asked.command(Path("here"), report_only=True) == f"{start} --report-only --out here"
+    with pytest.raises(UsageError, match="--report-only is an option of atari: theory has none"):
+        reproduce("theory", report_only=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"games": ["Chess"]}, "there is no game 'Chess'"),
+        ({"preset": "modern/hopper"}, "preset must be one of"),
+        ({"scale": 0.5}, "scale is for the iterations of the paper's"),
+        ({"preset": "paper/atari-vine", "scale": 0.0}, r"scale must be in \(0, 1\]"),
+        ({"steps": 0}, "steps must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        Experiment(**wrong)
+
+
+def test_more_steps_let_a_run_go_on_and_fewer_do_not(tmp_path):
+    (plan,) = Experiment(["Pong"], steps=2000, runs=tmp_path).plans
+    extend(plan)  # There is none yet.
+    write_run(plan.folder, dataclasses.replace(plan.config, total_steps=1000), [0.0] * 10)
+    assert plan.finished
+    extend(plan)
+    assert read_config(plan.folder).total_steps == 2000
+    assert plan.progress == 0.5
+    (shorter,) = Experiment(["Pong"], steps=500, runs=tmp_path).plans
+    extend(shorter)
+    assert read_config(plan.folder).total_steps == 2000
+    with pytest.raises(RunFolderError, match="total_steps 2000, not 500"):
+        shorter.check()
+
+
+def begin(folder, config: TrainConfig, theta: float, returns=(-20.0, -10.0), **row: Any):
+    """A run with a policy, of 100 steps an iteration."""
+    write_run(folder, config, returns, **row)
+    save(folder, theta, len(returns))
+
+
+def save(folder, theta: float, iteration: int) -> None:
+    arrays = {"theta": np.array([theta], np.float32)}
+    arrays |= {f"observation_moments/{name}": np.zeros(()) for name in ("count", "mean", "squares")}
+    values = {"steps": 100 * iteration}
+    checkpoint.save(folder / checkpoint.CHECKPOINTS, iteration, arrays, values, keep=1)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """What is played: θ is what a policy scores, give or take 1; random actions have 1 in the mean,
+    and 0 where they are factored."""
+    seen: list[Any] = []
+
+    def play_policy(config, theta, moments, episodes):
+        seen.append((config.env, float(theta[0])))
+        return scores(theta[0], episodes)
+
+    def play_random(env, options, episodes):
+        seen.append((env, options))
+        return scores(0.0 if "actions" in options else 1.0, episodes)
+
+    monkeypatch.setattr(atari_scores, "play_policy", play_policy)
+    monkeypatch.setattr(atari_scores, "play_random", play_random)
+    return seen
+
+
+def scores(mean: float, episodes: int) -> Evaluation:
+    return Evaluation(mean + np.resize([-1.0, 1.0], episodes), np.full(episodes, 7))
+
+
+def cells(out, start: str) -> dict[str, str]:
+    with (out / "table.csv").open(encoding="utf-8") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["row"].startswith(start)]
+    return row
+
+
+def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path, played):
+    pytest.importorskip("matplotlib")
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    modern = dataclasses.replace(presets.resolve(PONG), total_steps=200)
+    paper = presets.resolve(BREAKOUT, "paper/atari-single-path")
+    sampling = dataclasses.replace(paper.sampling, num_envs=3)
+    begin(runs / "a" / "pong", modern, 10.0)
+    begin(runs / "b", dataclasses.replace(modern, seed=1, total_steps=300), 12.0)
+    begin(runs / "c", dataclasses.replace(paper, sampling=sampling), 1.2)
+    begin(runs / "new", dataclasses.replace(modern, seed=2), 99.0, [])
+    write_config(runs / "newer", dataclasses.replace(modern, seed=3))
+    begin(runs / "other", TrainConfig("CartPole-v1", preset="modern/classic"), 99.0)
+    said: list[str] = []
+    asked = Experiment(["Pong", "Breakout"], runs=runs)
+    results = atari.run(asked, out, said.append, report_only=True)
+
+    assert json.loads((out / "atari.json").read_text()) == results
+    (command,) = {run["command"] for run in results["runs"]}
+    assert command.startswith("trellis reproduce atari --games Pong Breakout --preset")
+    assert "--report-only" in command
+    assert f"`{command}`, reported by commit" in (out / "README.md").read_text()
+    assert "new is left out: it has no iteration yet" in said
+    assert "newer is left out: it has no iteration yet" in said
+    facts = {run["run"]: run for run in results["runs"]}
+    assert facts.keys() == {"a/pong", "b", "c"}
+    assert [facts[name]["finished"] for name in facts] == [True, False, False]
+    assert facts["b"]["steps"] == 200
+    assert facts["b"]["minutes"] == pytest.approx(2 * 1.5 / 60)
+    assert facts["b"]["curve"] == {"steps": [100.0, 200.0], "cost": [20.0, 10.0]}
+    assert facts["c"]["differs"] == {"sampling.num_envs": 3}
+    # Student's interval of 30 episodes that are 1 off: 2.0452 × 1.0171 / √30.
+    low, high = facts["a/pong"]["evaluation"]["interval_95"]
+    assert (10 - low, high - 10) == pytest.approx((0.3798, 0.3798), abs=1e-3)
+
+    # By both kinds of rules where there are runs: Breakout's have factored actions.
+    assert [what for what in played if isinstance(what[1], dict)] == [
+        (PONG, {"preprocessing": "paper"}),
+        (BREAKOUT, {"preprocessing": "paper"}),
+        (BREAKOUT, {"preprocessing": "paper", "actions": "factored"}),
+    ]
+    by_name = {row["row"]: row["games"] for row in results["rows"]}
+    pong = by_name["modern/atari"]["Pong"]
+    assert pong["mean_score"] == 11
+    assert pong["interval_95"] == pytest.approx([11 - 12.7062, 11 + 12.7062], abs=1e-3)
+    assert pong["above_random"] is False  # Two runs that differ by 2 say little.
+    breakout = by_name["paper/atari-single-path, num_envs=3"]["Breakout"]
+    assert breakout["above_random"] is True  # 0.82 to 1.58, against ±0.38 by the same rules.
+
+    assert len(cells(out, "UCC-I")) == 3 + len(GAMES)
+    assert cells(out, "human")["Seaquest"] == "28010"
+    assert cells(out, "TRPO, vine")["steps"] == "200.0M"
+    ours = cells(out, "modern/atari")
+    assert (ours["Pong"], ours["Breakout"], ours["steps"]) == ("11.0", "–", "200")
+    text = (out / "README.md").read_text()
+    assert "| modern/atari | Pong | 2 | 200 | no | 11.0 | -1.7 to 23.7 | no | 0 |" in text
+    assert (out / "curves.png").stat().st_size > 10_000
+
+    played.clear()
+    begin(runs / "d", modern, 13.0)
+    with pytest.raises(UsageError, match="same settings and the same seed"):
+        atari.run(asked, out, said.append, report_only=True)
+    assert not played
+    (runs / "a" / "pong" / "config.json").unlink()  # So d is the only one with seed 0,
+    save(runs / "b", 13.0, 3)  # and b has gone on.
+    (runs / "c" / "config.json").unlink()  # Breakout is not asked for, and stays.
+    results = atari.run(Experiment(["Pong"], runs=runs), out, said.append, report_only=True)
+    assert played == [(PONG, 13.0), (PONG, 13.0)]
+    assert {run["run"] for run in results["runs"]} == {"b", "c", "d"}
+    pong = next(row for row in results["rows"] if row["row"] == "modern/atari")["games"]["Pong"]
+    assert pong["steps"] == [300, 200]
+    assert pong["above_random"] is True
+    assert cells(out, "paper/atari")["Breakout"] == "1.2"
+
+
+def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, monkeypatch):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    for game in (PONG, BREAKOUT):
+        config = dataclasses.replace(presets.resolve(game), total_steps=200)
+        begin(tmp_path / "runs" / game, config, 10.0)
+    play = atari_scores.play_policy
+
+    def meanwhile(*args):
+        if args[0].env == PONG:
+            atari.run(
+                Experiment(["Breakout"], runs=tmp_path / "runs"), out, print, report_only=True
+            )
+        return play(*args)
+
+    monkeypatch.setattr(atari_scores, "play_policy", meanwhile)
+    atari.run(Experiment(["Pong"], runs=tmp_path / "runs"), out, print, report_only=True)
+    found = json.loads((out / "atari.json").read_text())
+    assert {run["game"] for run in found["runs"]} == {"Pong", "Breakout"}
+    assert {record["game"] for record in found["random"]} == {"Pong", "Breakout"}
+
+
+def test_above_random_means_all_of_it_above_all_of_it():
+    def above(low, random_high):
+        played = {"mean_score": 0.0, "interval_95": [-1.0, random_high]}
+        random = {"game": "Pong", "env_options": {}, "evaluation": played}
+        run = {"game": "Pong", "env_options": {}, "preset": "modern/atari", "differs": {}}
+        run |= {"seed": 0, "steps": 1, "finished": True, "minutes": 1.0}
+        run["evaluation"] = {"mean_score": 5.0, "interval_95": [low, 9.0]}
+        return rows([run], [random])[-1]["games"]["Pong"]["above_random"]
+
+    assert above(1.01, 1.0) is True
+    assert above(0.99, 1.0) is False
+    assert above(1.0, 1.0) is False
+    assert above(None, 1.0) is None  # A single episode has no interval.
+
+
+def test_without_runs_there_is_nothing_to_report(tmp_path):
+    with pytest.raises(UsageError, match="there is no run of Pong"):
+        atari.report(Experiment(["Pong"], runs=tmp_path), tmp_path, print, command="")
+
+
+def test_a_curve_is_minus_the_mean_over_episodes():
+    assert cost_curve([{"steps": 10, "episode_return_mean": None}]) == {"steps": [], "cost": []}
+    log = [
+        {"steps": 10 * i, "episode_return_mean": 3.0 if i % 2 else -1.0, "episodes": 2 - i % 2}
+        for i in range(1, 1001)
+    ]
+    found = cost_curve(log)
+    # Ten iterations a point: 5 episodes of 3 points, 10 of −1.
+    assert found["cost"] == pytest.approx([-1 / 3] * 100, rel=1e-5)
+    assert len(found["steps"]) == 100
+    assert 9_900 < found["steps"][-1] <= 10_000
+
+
+class Counter:
+    """Pays 1 a step; row i ends after i + 1 of them, and goes on paying."""
+
+    def reset(self, ids, seeds):
+        self.elapsed, self.asked = np.zeros(len(ids), int), []
+        return self.elapsed
+
+    def step(self, actions, active):
+        self.asked.append(active.tolist())
+        self.elapsed = self.elapsed + 1
+        over = self.elapsed > np.arange(len(self.elapsed))
+        return Step(self.elapsed, np.ones(len(over)), over & (np.arange(len(over)) < 2), over)
+
+
+def test_episodes_end_once():
+    env = Counter()
+    played = play(cast(Any, env), lambda observation: observation, np.zeros(3, int))
+    assert played.returns.tolist() == played.lengths.tolist() == [1, 2, 3]
+    assert env.asked == [[True, True, True], [False, True, True], [False, False, True]]
+
+
+def test_actions_are_drawn_and_random_ones_are_uniform():
+    estimation = EstimationConfig(critic="none", normalize_observations=False)
+    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()), estimation=estimation)
+    # A policy without an opinion; the same way every time, a pole falls after 8 to 10 steps.
+    unknown = no_moments((4,))
+    drawn = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
+    uniform = atari_scores.play_random("CartPole-v1", {}, 200)
+    for played in (drawn, uniform):
+        assert played.mean_length == pytest.approx(22.2, abs=4 * 12 / np.sqrt(200))
+    again = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
+    np.testing.assert_array_equal(drawn.lengths, again.lengths)
+    to_the_left = np.array([0] * 8 + [20, 0], np.float32)
+    left = atari_scores.play_policy(config, to_the_left, unknown, 20)
+    assert left.lengths.max() <= 11
+
+
+def test_a_policy_sees_what_it_saw_in_training():
+    # Pushes to the right where the cart's normalized place is above 0, else to the left.
+    theta = np.array([[-50, 50], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32).ravel()
+    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()))
+    far_right = moments_of(np.random.default_rng(0).normal(10.0, 0.01, (100, 4)), (4,))
+    far_left = moments_of(np.random.default_rng(0).normal(-10.0, 0.01, (100, 4)), (4,))
+    # Always to one side, a pole falls after 8 to 10 steps; by the place as it is, later.
+    for moments in (far_right, far_left):
+        assert atari_scores.play_policy(config, theta, moments, 20).lengths.max() <= 11
+    assert atari_scores.play_policy(config, theta, no_moments((4,)), 20).lengths.max() > 11
+
+
+def test_games_are_played_by_their_own_rules():
+    pytest.importorskip("ale_py")
+    options = {"preprocessing": "paper", "actions": "factored", "max_frames": 80, "noop_max": 0}
+    played = atari_scores.play_random(PONG, options, 2)
+    assert played.lengths.tolist() == [20, 20]

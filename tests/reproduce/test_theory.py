@@ -1,0 +1,69 @@
+"""The experiment end to end, small: what it writes, and that its claims hold in it."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from trellis.reproduce.theory.experiment import COLUMNS, Sweep, run
+from trellis.reproduce.theory.figure import draw
+from trellis.runs.provenance import commit
+
+SMALL = Sweep(
+    states=6,
+    actions=3,
+    branching=2,
+    garnet_gammas=(0.5, 0.9),
+    chain_states=4,
+    radii=(0.1,),
+    iterations=12,
+    distances=(0.01, 1.0),
+    step_gammas=(0.5, 0.9, 0.99),
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    out = tmp_path_factory.mktemp("theory")
+    run(out, seeds=2, sweep=SMALL)
+    return out, json.loads((out / "theory.json").read_text(encoding="utf-8"))
+
+
+def test_writes_json_table_and_figure(results):
+    out, found = results
+    assert found["command"].startswith("trellis reproduce theory --out")
+    assert found["commit"] == commit()
+    with (out / "theory.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(COLUMNS)
+    assert len(rows) == len(found["learning"]) == 4 * 5
+    assert (out / "theory.png").stat().st_size > 10_000
+    assert "NaN" not in (out / "theory.json").read_text(encoding="utf-8")
+
+
+def test_figure_needs_the_json_alone(results, tmp_path):
+    draw(results[1], tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (results[0] / "theory.png").read_bytes()
+
+
+def test_nothing_falls_and_every_certificate_holds(results):
+    for row in results[1]["learning"]:
+        assert row["falls"] == row["broken_certificates"] == 0
+        assert row["closed_mean"][0] == 0.0
+        assert 0.0 < row["closed_mean"][-1] <= 1.0 + 1e-9
+        if row["method"] == "Algorithm 1":
+            assert row["certified_share"] == 1.0
+        if row["method"] == "policy iteration":
+            assert row["closed_mean"][-1] == pytest.approx(1.0)
+
+
+def test_bounds_are_in_order_and_steps_shrink(results):
+    for row in results[1]["tightness"]:
+        assert row["error"] <= row["appendix_a"] <= row["theorem1"]
+        assert row["error"] <= row["eq6"]
+        # The greedy policy has zeros, so at the full step the divergence is infinite: no number.
+        assert row["kl_form"] is None or row["kl_form"] >= row["theorem1"]
+    steps = [row["max_kl"] for row in results[1]["steps"]]
+    assert steps == sorted(steps, reverse=True)
