@@ -32,15 +32,16 @@ demo: setup  ## train a real policy and show it
 	{ $(BIN)/trellis record $$out --out $$out/hopper.mp4 || true; } && \
 	echo "In $$out:" && ls $$out
 
-test: setup  ## the fast tests, under six minutes on two cores
+test: setup  ## the fast tests, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-lint: setup  ## ruff
+lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: setup  ## pyright
 	$(BIN)/pyright

@@ -16,10 +16,11 @@ import numpy as np
 from benchmarks.environments import ratio, take_turns
 from benchmarks.figure import Figure
 from trellis import envs, presets
+from trellis.config import SamplingConfig
 from trellis.envs.atari.batch import AtariBatch
-from trellis.envs.spaces import observation_encoder
+from trellis.policies.build import build_policy
 from trellis.sampling.single_path import SinglePath
-from trellis.training.build import build_policy
+from trellis.spaces import observation_encoder
 from trellis.training.trainer import Trainer
 
 GAME, ROM = "ALE/Pong-v5", "pong"
@@ -27,7 +28,7 @@ NUM_ENVS, STEPS, ROUNDS = 64, 32, 9
 
 RAW = """
 import sys, random
-from trellis.envs.atari.screens import AtariGame, emulator
+from trellis.envs.atari.game import AtariGame, emulator
 rom, rows, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 emulators = [emulator(AtariGame(rom)) for _ in range(rows)]
 numbers = [action.value for action in emulators[0].getMinimalActionSet()]
@@ -101,10 +102,10 @@ def speeds() -> list[Figure]:
         AtariBatch(GAME, ROM, NUM_ENVS, preprocessing=p) for p in ("paper", "gymnasium")
     )
     factored = envs.make(GAME, NUM_ENVS, **config.env_options)
-    features, encode = observation_encoder(factored.observation_space)
-    policy = build_policy(config, features, factored)
+    _, encode = observation_encoder(factored.observation_space)
+    policy = build_policy(config.policy, factored.observation_space, factored.action_space)
     theta = policy.init(np.random.default_rng(0))
-    sampler = SinglePath(factored, policy, encode, steps=STEPS)
+    sampler = SinglePath(factored, policy, encode, SamplingConfig(steps_per_env=STEPS))
     paths = None
 
     def sample() -> None:

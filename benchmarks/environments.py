@@ -15,8 +15,7 @@ import gymnasium
 import numpy as np
 
 from benchmarks.figure import Figure
-from trellis.envs.mujoco import paper
-from trellis.envs.mujoco import v5 as mujoco_v5
+from trellis.envs.mujoco import paper, v5
 from trellis.envs.mujoco.batch import MujocoBatch
 
 ROUNDS = 25
@@ -95,19 +94,24 @@ def overhead(name: str, env: MujocoBatch, steps: int, bound: float) -> Figure:
     return Figure(name, ratio(bare, ours), bound, at_least=True)
 
 
+def hopper(num_envs: int) -> MujocoBatch:
+    return MujocoBatch("Hopper-v5", v5.TASKS["Hopper-v5"], num_envs)
+
+
 def hopper_over_bare_batch(num_envs: int) -> Figure:
-    env = mujoco_v5.make("Hopper-v5", num_envs)
+    env = hopper(num_envs)
     name = f"Hopper-v5, {num_envs} environments, over the bare Batch loop"
     return overhead(name, env, 12_800 // num_envs, 0.9)
 
 
 def paper_hopper_over_bare_batch() -> Figure:
-    env = paper.make("trellis/PaperHopper-v0", 256)
+    env_id = "trellis/PaperHopper-v0"
+    env = MujocoBatch(env_id, paper.TASKS[env_id], 256)
     return overhead("paper hopper, 256 environments, over the bare Batch loop", env, 200, 0.8)
 
 
 def hopper_over_sync_vector_env() -> Figure:
-    env = mujoco_v5.make("Hopper-v5", 64)
+    env = hopper(64)
     actions = random_actions(env, 30)
     rival = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("Hopper-v5")] * 64)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
+from trellis.estimation.surrogate import Estimator, StateBatch, cut, gradient_and_outputs
 from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.optimization.trust_region import TrustRegion, local_step
@@ -85,7 +85,7 @@ def step_over_gradient(n: int = 50_000) -> list[Figure]:
 
         return jax.grad(loss)(theta)
 
-    ours = jax.jit(lambda t, c: sum_gradient(POLICY, Estimator.IMPORTANCE, t, c))
+    ours = jax.jit(lambda t, c: gradient_and_outputs(POLICY, Estimator.IMPORTANCE, t, c)[0])
     _, info = local_step(POLICY, config, Estimator.IMPORTANCE, theta, chunks, fisher_chunks)
     seconds = medians(
         {

@@ -13,10 +13,12 @@ import numpy as np
 from benchmarks.environments import bare_loop, ratio, take_turns
 from benchmarks.figure import Figure
 from trellis import envs, presets
-from trellis.envs.spaces import observation_encoder
-from trellis.estimation.normalization import Standardizer, no_moments
+from trellis.config import SamplingConfig
+from trellis.moments import Moments
+from trellis.policies.build import build_policy
+from trellis.policies.normalizer import Standardizer
 from trellis.sampling.single_path import SinglePath
-from trellis.training.build import build_policy
+from trellis.spaces import observation_encoder
 from trellis.training.trainer import Trainer
 
 
@@ -99,10 +101,10 @@ def sampling_over_physics(env_id: str, num_envs: int, steps: int, bound: float) 
     env, bare = envs.make(env_id, num_envs), envs.make(env_id, num_envs)
     features, encode = observation_encoder(env.observation_space)
     config = presets.resolve(env_id)
-    policy = build_policy(config, features, env)
-    moments = no_moments((features,))
+    policy = build_policy(config.policy, env.observation_space, env.action_space)
+    moments = Moments.zeros((features,))
     normalize = Standardizer(moments) if config.estimation.normalize_observations else np.asarray
-    sampler = SinglePath(env, policy, encode, steps=steps, whole_paths=True)
+    sampler = SinglePath(env, policy, encode, SamplingConfig(steps_per_env=steps, whole_paths=True))
     theta = policy.init(np.random.default_rng(0))
     samples, _ = sampler.collect(theta, normalize, None, 0)
     physics = bare_loop(bare, np.clip(samples.action, -1, 1))  # pyright: ignore

@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks.environments import mujoco_batch, ratio, take_turns
 from benchmarks.figure import Figure
 from trellis import envs, presets
-from trellis.envs.spaces import observation_encoder
+from trellis.policies.build import build_policy
 from trellis.sampling.samples import Samples
 from trellis.sampling.vine import Vine
-from trellis.training.build import build_policy
+from trellis.spaces import observation_encoder
 from trellis.training.trainer import Trainer
 
 ENV = "trellis/PaperHopper-v0"
@@ -96,27 +96,17 @@ def learned() -> list[np.ndarray]:
 def collect(theta: np.ndarray, *, record: bool = False) -> tuple[Callable[[], Samples], list[Any]]:
     """A function that grows one vine iteration at the paper's numbers, and its batches."""
     config = presets.resolve(ENV, PRESET)
-    vine, made = config.sampling.vine, []
+    made = []
 
     def make(num_envs: int) -> Any:
         env = envs.make(ENV, num_envs)
         made.append(Recorded(env) if record else env)
         return made[-1]
 
-    env = make(vine.trunks)
-    features, encode = observation_encoder(env.observation_space)
-    policy = build_policy(config, features, env)
-    sampler = Vine(
-        env,
-        make,
-        policy,
-        encode,
-        trunk_length=vine.trunk_length,
-        states=vine.states,
-        actions=vine.actions,
-        rollout_length=vine.rollout_length,
-        gamma=config.estimation.gamma,
-    )
+    env = make(config.sampling.paths)
+    _, encode = observation_encoder(env.observation_space)
+    policy = build_policy(config.policy, env.observation_space, env.action_space)
+    sampler = Vine(env, make, policy, encode, config.sampling, gamma=config.estimation.gamma)
     return lambda: sampler.collect(theta, lambda x: x, None, 0)[0], made
 
 

@@ -12,7 +12,7 @@ def final_return(max_kl: float, seed: int, total_timesteps: int) -> float:
 
 def main(total_timesteps: int = 30_000, seeds: int = 3) -> dict[float, float]:
     means = {}
-    for max_kl in (0.001, 0.02):
+    for max_kl in (0.001, 0.01):
         results = [final_return(max_kl, seed, total_timesteps) for seed in range(seeds)]
         means[max_kl] = float(np.mean(results))
         print(f"δ = {max_kl:<6} mean return {means[max_kl]:6.1f}  of {np.round(results, 1)}")

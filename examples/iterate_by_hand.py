@@ -19,9 +19,9 @@ def main(iterations: int = 30) -> float:
             )
 
     # Frozen, a state can be come back to, environments included: training repeats itself.
-    arrays, values = trainer.freeze(state)
+    arrays, values = trainer.to_checkpoint(state)
     one, _ = trainer.iterate(state)
-    again, _ = trainer.iterate(trainer.thaw(arrays, values))
+    again, _ = trainer.iterate(trainer.from_checkpoint(arrays, values))
     assert one.theta.tobytes() == again.theta.tobytes()
     return trainer.evaluate(state, episodes=10).mean_return
 

@@ -1,5 +1,40 @@
+"""What all tests share: a cache of compiled programs, and double precision on request."""
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
 import jax
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile every program once: later tests, workers, subprocesses and sessions load it.
+
+    Compiled code depends on the processor, so each kind of processor has a folder of its own.
+    """
+    cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
+    if cache is None:
+        return
+    folder = cache.mkdir(f"jax-{jax.__version__}-{processor()}")
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+def processor() -> str:
+    """A name for the kind of processor."""
+    about, cpuinfo = platform.machine(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        about += "".join(sorted({line for line in lines if line.startswith(("model", "flags"))}))
+    return hashlib.sha256(about.encode()).hexdigest()[:8]
 
 
 @pytest.fixture

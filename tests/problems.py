@@ -2,17 +2,22 @@
 
 import numpy as np
 
-from trellis.estimation.surrogate import StateBatch
+from trellis.estimation.surrogate import StateBatch, gradient_and_outputs
 from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.policies.networks import MLP, linear
+from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
 
 POLICIES = {
     "gaussian": Policy(MLP(4, (8,), 2), DiagGaussian(2)),
-    "gaussian, linear": Policy(linear(4, 1), DiagGaussian(1)),
+    "gaussian, linear": Policy(MLP(4, (), 1), DiagGaussian(1)),
     "one factor": Policy(MLP(4, (8, 6), 3), Categoricals((3,))),
     "factors": Policy(MLP(4, (8,), 8), Categoricals((3, 3, 2))),
 }
+
+
+def sum_gradient(policy, estimator, theta, chunks):
+    """L and ∇L at θ_old, as sums over the states."""
+    return gradient_and_outputs(policy, estimator, theta, chunks)[0]
 
 
 def random_theta(policy, rng, scale=0.5):

@@ -12,20 +12,22 @@ from gymnasium import spaces
 
 from tests import probes
 from trellis import TRPO, EstimationConfig, SamplingConfig, envs, presets
-from trellis.agent import _is_single
 from trellis.config import StepConfig
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
 from trellis.runs import run
 from trellis.runs.folder import RunFolderError
+from trellis.spaces import is_single
 
+# The sizes of the trainer's tests, so that the programs are compiled once for both.
 SMALL = {
     "policy": None,
-    "sampling": SamplingConfig(num_envs=4, steps_per_env=64),
-    "estimation": EstimationConfig(critic_hidden=(8,), critic_epochs=1),
+    "sampling": SamplingConfig(num_envs=8, steps_per_env=32),
+    "estimation": EstimationConfig(critic_hidden=(16,), critic_epochs=2, critic_minibatch=64),
+    "step": StepConfig(max_kl=0.05),
 }
-TINY = Policy(MLP(4, (8,), 2), Categoricals((2,)))
+TINY = Policy(MLP(4, (16,), 2), Categoricals((2,)))
 
 
 def make_agent(env="CartPole-v1", policy=TINY, **settings):
@@ -52,9 +54,9 @@ def test_a_callback_sees_every_iteration_and_can_stop():
 
 def test_predicted_actions_are_the_environments():
     agent = make_agent()
-    observation = agent._trainer.env.observation_space.sample()
+    observation = agent._acting.spaces[0].sample()
     action = agent.predict(observation, deterministic=True)
-    assert agent._trainer.env.action_space.contains(action)
+    assert agent._acting.spaces[1].contains(action)
     assert agent.predict(np.stack([observation] * 5)).shape == (5,)
     drawn = {int(agent.predict(observation)) for _ in range(50)}
     assert drawn == {0, 1}
@@ -72,7 +74,7 @@ def test_a_player_and_predict_choose_the_same():
     agent = TRPO("Pendulum-v1", seed=0)
     env = envs.make("Pendulum-v1", 3)
     observation = env.reset(np.arange(3), np.arange(3))
-    chosen = agent.player()(observation)
+    chosen = agent.actor()(observation)
     predicted = agent.predict(observation, deterministic=True)
     np.testing.assert_array_equal(env.map_actions(chosen), predicted)
     assert not np.array_equal(chosen, predicted)
@@ -81,9 +83,9 @@ def test_a_player_and_predict_choose_the_same():
 
 def test_predicted_continuous_actions_are_within_their_bounds():
     agent = TRPO("Pendulum-v1", sampling=SamplingConfig(num_envs=1, steps_per_env=8))
-    observation = agent._trainer.env.observation_space.sample()
+    observation = agent._acting.spaces[0].sample()
     actions = [agent.predict(observation) for _ in range(50)]
-    space = agent._trainer.env.action_space
+    space = agent._acting.spaces[1]
     assert all(space.contains(np.asarray(a, np.float32)) for a in actions)
     assert np.max(np.abs(actions)) > 1.0  # the bounds are ±2 and the policy's unit covers them
 
@@ -135,7 +137,7 @@ def test_an_environment_whose_module_came_with_the_run_is_refused(tmp_path, monk
 
 
 def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):
-    policy = Policy(MLP(1, (8,), 2), Categoricals((2,)))
+    policy = Policy(MLP(1, (16,), 2), Categoricals((2,)))
     agent = make_agent(probes.ActionMatters, policy=policy).learn(256)
     agent.save(tmp_path)
     with pytest.raises(ValueError, match="pass it as load"):
@@ -146,7 +148,7 @@ def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):
 
 def test_a_policy_of_another_size_is_refused(tmp_path):
     make_agent().save(tmp_path)
-    with pytest.raises(ValueError, match=r"58 parameters \(.*\), the policy here has 4610"):
+    with pytest.raises(ValueError, match=r"114 parameters \(.*\), the policy here has 4610"):
         TRPO.load(tmp_path)
 
 
@@ -180,13 +182,13 @@ def test_an_agent_can_be_loaded_for_another_environment_of_the_same_spaces(tmp_p
 
 
 def test_options_of_the_environment(tmp_path):
-    policy = Policy(MLP(1, (8,), 2), Categoricals((2,)))
+    policy = Policy(MLP(1, (16,), 2), Categoricals((2,)))
     options = {"max_episode_steps": 5}
     agent = make_agent(probes.ActionMatters, policy=policy, env_options=options)
-    assert agent._trainer.env.max_episode_steps == 5
+    assert agent._trainer.team.shards[0].env.max_episode_steps == 5
     agent.save(tmp_path)
     again = TRPO.load(tmp_path, env=probes.ActionMatters, policy=policy)
-    assert again._trainer.env.max_episode_steps == 5
+    assert again._open_trainer().team.shards[0].env.max_episode_steps == 5
     # Those of the preset stay.
     preset = dataclasses.replace(presets.resolve("CartPole-v1", None), env_options={"a": 1})
     with pytest.MonkeyPatch.context() as patch:
@@ -214,15 +216,15 @@ def test_a_dictionary_changes_what_it_names_and_leaves_the_rest_to_the_preset():
     vine = dataclasses.replace(preset.sampling.vine, states=7)
     assert config.sampling == dataclasses.replace(preset.sampling, vine=vine)
     assert config.policy.hidden == agent.policy.network.hidden == (9,)
-    with pytest.raises(TypeError, match=r"max_kil.*StepConfig has method, max_kl"):
+    with pytest.raises(TypeError, match="StepConfig has no setting max_kil; it has method"):
         TRPO("Swimmer-v5", step={"max_kil": 0.1})
 
 
 def test_one_observation_is_told_from_many_whatever_the_order_of_its_parts():
     space = spaces.Dict(goal=spaces.Discrete(4), pos=spaces.Box(-1, 1, (2,)))
-    assert _is_single({"pos": np.zeros(2), "goal": 1}, space)
-    assert not _is_single({"pos": np.zeros((3, 2)), "goal": np.array([1, 2, 3])}, space)
-    assert _is_single((np.zeros(2), 1), spaces.Tuple([space["pos"], space["goal"]]))
+    assert is_single({"pos": np.zeros(2), "goal": 1}, space)
+    assert not is_single({"pos": np.zeros((3, 2)), "goal": np.array([1, 2, 3])}, space)
+    assert is_single((np.zeros(2), 1), spaces.Tuple([space["pos"], space["goal"]]))
 
 
 def test_bad_input_is_told_apart():

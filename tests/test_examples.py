@@ -28,5 +28,5 @@ def test_iterate_by_hand():
 
 def test_compare_two_settings():
     means = compare_two_settings.main(8_000, seeds=1)
-    assert means.keys() == {0.001, 0.02}
+    assert means.keys() == {0.001, 0.01}
     assert min(means.values()) > 40

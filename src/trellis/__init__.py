@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         StepConfig,
         TrainConfig,
     )
+    from trellis.policies.saved import SavedPolicy
     from trellis.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -19,6 +20,7 @@ __all__ = [
     "EstimationConfig",
     "PolicyConfig",
     "SamplingConfig",
+    "SavedPolicy",
     "StepConfig",
     "TrainConfig",
     "Trainer",
@@ -32,6 +34,7 @@ _HOMES = {
     "PolicyConfig": "trellis.config",
     "SamplingConfig": "trellis.config",
     "TrainConfig": "trellis.config",
+    "SavedPolicy": "trellis.policies.saved",
     "Trainer": "trellis.training.trainer",
 }
 

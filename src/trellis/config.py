@@ -5,10 +5,14 @@ settings is a property, never a setting of its own.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
+CONFIG_FILE = "config.json"
+"""File of a run folder that holds its settings."""
 SCHEMA_VERSION = 1
 """Of config.json; raised when a setting changes its meaning."""
 UPDATE_RULES = (
@@ -22,13 +26,39 @@ UPDATE_RULES = (
 """Methods that step along a gradient; `optimization/rules.py` says how each of them does."""
 SEARCH_METHODS = ("cem", "cma")
 """Methods that search θ by the returns of whole episodes; their settings are `SearchConfig`'s."""
+METHODS = (*UPDATE_RULES, *SEARCH_METHODS)
 DEFAULT_DAMPING = 0.1
 """Added to the diagonal of F in the solve, for directions of which the samples say nothing."""
 
 
-def _require(condition: bool, config: Any, name: str, what: str) -> None:
-    if not condition:
-        raise ValueError(f"{name} must be {what}, got {getattr(config, name)!r}")
+# What a setting must be, in words and as a check: the metadata of its field.
+AT_LEAST_1 = {"at least 1": lambda value: value >= 1}
+AT_LEAST_4 = {"at least 4": lambda value: value >= 4}
+POSITIVE = {"> 0": lambda value: value > 0}
+NOT_NEGATIVE = {">= 0": lambda value: value >= 0}
+BETWEEN_0_AND_1 = {"between 0 and 1": lambda value: 0 < value < 1}
+FRACTION = {"in (0, 1]": lambda value: 0 < value <= 1}
+UNIT_INTERVAL = {"in [0, 1]": lambda value: 0 <= value <= 1}
+METHOD = {f"one of {', '.join(METHODS)}": METHODS.__contains__}
+ENV_ID = {"the id of an environment": bool}
+SEED = {"a nonnegative 63-bit number": lambda value: 0 <= value < 2**63}
+
+
+class Checked:
+    """Settings that are checked when they are created, by the metadata and types of their fields.
+
+    A setting whose default is None may be None.
+    """
+
+    def __post_init__(self) -> None:
+        for setting in dataclasses.fields(cast(Any, self)):
+            value, rules = getattr(self, setting.name), setting.metadata
+            if get_origin(setting.type) is Literal:
+                choices = get_args(setting.type)
+                rules = {f"{', '.join(choices[:-1])} or {choices[-1]}": choices.__contains__}
+            for what, is_valid in rules.items():
+                if not ((value is None and setting.default is None) or is_valid(value)):
+                    raise ValueError(f"{setting.name} must be {what}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -49,18 +79,18 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
-class VineConfig:
+class VineConfig(Checked):
     """Trunks and branches of the vine sampler (Sec. 5.2)."""
 
-    trunks: int = 16
+    trunks: int = field(default=16, metadata=AT_LEAST_1)
     """Trajectories that advance together; a new one starts from ρ₀ where one ends."""
-    trunk_length: int = 1000
+    trunk_length: int = field(default=1000, metadata=AT_LEAST_1)
     """Time steps of each row of trunks in an iteration."""
-    states: int = 125
+    states: int = field(default=125, metadata=AT_LEAST_1)
     """N, the size of the rollout set: states of the trunks that branch."""
-    actions: int = 4
+    actions: int = field(default=4, metadata=AT_LEAST_1)
     """K, actions tried in each of them; where every action is tried, as many as there are."""
-    rollout_length: int = 100
+    rollout_length: int = field(default=100, metadata=AT_LEAST_1)
     """Time steps after which a rollout is cut, its first action included."""
     proposal: Literal["auto", "policy", "uniform", "every"] = "auto"
     """q, where the actions come from: the policy, the uniform distribution, or every action once;
@@ -72,42 +102,35 @@ class VineConfig:
     """Let the critic say what follows where a rollout is cut; the paper counts it as zero."""
 
     def __post_init__(self):
-        for name in ("trunks", "trunk_length", "states", "actions", "rollout_length"):
-            _require(getattr(self, name) >= 1, self, name, "at least 1")
+        super().__post_init__()
         visited = self.trunks * self.trunk_length
-        _require(
-            self.states <= visited,
-            self,
-            "states",
-            f"at most the {visited:,} that {self.trunks} trunks of {self.trunk_length:,} visit",
-        )
-        kinds = ("auto", "policy", "uniform", "every")
-        _require(self.proposal in kinds, self, "proposal", "auto, policy, uniform or every")
+        if self.states > visited:
+            raise ValueError(
+                f"states must be at most the {visited:,} that {self.trunks} trunks of"
+                f" {self.trunk_length:,} visit, got {self.states}"
+            )
 
 
 @dataclass(frozen=True)
-class SamplingConfig:
+class SamplingConfig(Checked):
     """How states and actions are collected (Sec. 5)."""
 
-    num_envs: int = 32
+    num_envs: int = field(default=32, metadata=AT_LEAST_1)
     """Environments that advance together along single paths."""
-    steps_per_env: int = 64
+    steps_per_env: int = field(default=64, metadata=AT_LEAST_1)
     """Time steps of each of them in an iteration."""
     whole_paths: bool = False
     """Start every iteration from ρ₀ (the paper), instead of going on where the last one stopped."""
     sampler: Literal["single-path", "vine"] = "single-path"
     """Single path (Sec. 5.1), or vine (Sec. 5.2), which needs environments that can be put back."""
     vine: VineConfig = field(default_factory=VineConfig)
-    shards: int = 1
+    shards: int = field(default=1, metadata=AT_LEAST_1)
     """Equal parts that the environments (with vine, trunks and rollout set) are divided into, which
     can be spread over the workers of a cluster: each with random streams of its own, so part of the
     result, as the number of workers is not."""
 
     def __post_init__(self):
-        _require(self.num_envs >= 1, self, "num_envs", "at least 1")
-        _require(self.steps_per_env >= 1, self, "steps_per_env", "at least 1")
-        _require(self.sampler in ("single-path", "vine"), self, "sampler", "single-path or vine")
-        _require(self.shards >= 1, self, "shards", "at least 1")
+        super().__post_init__()
         parts = {"trunks": self.vine.trunks, "states": self.vine.states}
         for name, value in (parts if self.is_vine else {"num_envs": self.num_envs}).items():
             if value % self.shards:
@@ -124,8 +147,6 @@ class SamplingConfig:
     @property
     def part(self) -> "SamplingConfig":
         """What one shard samples."""
-        if self.shards == 1:
-            return self
         vine, n = self.vine, self.shards
         if self.is_vine:
             vine = dataclasses.replace(vine, trunks=vine.trunks // n, states=vine.states // n)
@@ -143,8 +164,8 @@ class SamplingConfig:
         return self.vine.trunk_length if self.is_vine else self.steps_per_env
 
     @property
-    def starts_anew(self) -> bool:
-        """Whether an iteration begins with new episodes."""
+    def starts_new_episodes(self) -> bool:
+        """Whether every iteration starts with new episodes."""
         return self.is_vine or self.whole_paths
 
     @property
@@ -162,22 +183,22 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True)
-class EstimationConfig:
+class EstimationConfig(Checked):
     """What the samples are taken to say (Sec. 5, and what came after the paper)."""
 
-    gamma: float = 0.99
+    gamma: float = field(default=0.99, metadata=FRACTION)
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: float = field(default=0.95, metadata=UNIT_INTERVAL)
     """λ of generalized advantage estimation, where there is a critic."""
     critic: Literal["none", "linear", "mlp"] = "mlp"
     """What estimates V(s): nothing (the paper), least squares on features, or a network."""
     critic_hidden: tuple[int, ...] = (64, 64)
     """Units of the critic's tanh layers."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)
     """Of Adam."""
-    critic_epochs: int = 10
+    critic_epochs: int = field(default=10, metadata=AT_LEAST_1)
     """Passes over the batch in an iteration."""
-    critic_minibatch: int = 128
+    critic_minibatch: int = field(default=128, metadata=AT_LEAST_1)
     """Samples per gradient step of the critic."""
     advantages: Literal["center", "standardize", "raw"] = "standardize"
     """Subtract the batch's mean (the paper's presets), also divide by its standard deviation, or
@@ -189,63 +210,39 @@ class EstimationConfig:
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
 
-    def __post_init__(self):
-        _require(0 < self.gamma <= 1, self, "gamma", "in (0, 1]")
-        _require(0 <= self.gae_lambda <= 1, self, "gae_lambda", "in [0, 1]")
-        _require(self.critic in ("none", "linear", "mlp"), self, "critic", "none, linear or mlp")
-        _require(self.critic_learning_rate > 0, self, "critic_learning_rate", "> 0")
-        _require(self.critic_epochs >= 1, self, "critic_epochs", "at least 1")
-        _require(self.critic_minibatch >= 1, self, "critic_minibatch", "at least 1")
-        _require(
-            self.advantages in ("center", "standardize", "raw"),
-            self,
-            "advantages",
-            "center, standardize or raw",
-        )
-
 
 @dataclass(frozen=True)
-class StepConfig:
+class StepConfig(Checked):
     """How θ moves in one iteration."""
 
-    method: str = "trpo"
+    method: str = field(default="trpo", metadata=METHOD)
     """Which row of the table: trpo, natural-gradient, empirical-fim, max-kl, policy-gradient,
     kl-penalty; or cem, cma, which search without gradients."""
-    max_kl: float = 0.01
+    max_kl: float = field(default=0.01, metadata=POSITIVE)
     """δ in Eq. 12: the bound on the KL divergence; for policy-gradient, on ½‖Δθ‖²."""
-    multiplier: float | None = None
+    multiplier: float | None = field(default=None, metadata=POSITIVE)
     """1/λ in Sec. 7: the fixed step of natural-gradient (which needs one) or policy-gradient."""
-    penalty: float = 1.0
+    penalty: float = field(default=1.0, metadata=POSITIVE)
     """C of kl-penalty."""
-    cg_iterations: int = 10
+    cg_iterations: int = field(default=10, metadata=AT_LEAST_1)
     """k in App. C.1: products with F per step."""
-    cg_tolerance: float = 1e-10
+    cg_tolerance: float = field(default=1e-10, metadata=NOT_NEGATIVE)
     """Relative residual at which conjugate gradient may stop earlier."""
-    damping: float = DEFAULT_DAMPING
+    damping: float = field(default=DEFAULT_DAMPING, metadata=NOT_NEGATIVE)
     """Added to the diagonal of F in the solve."""
     damping_in_step_length: bool = False
     """Whether the damping also counts in the quadratic form that sets the step length."""
-    fisher_fraction: float = 0.1
+    fisher_fraction: float = field(default=0.1, metadata=FRACTION)
     """The part of the data that F is computed on (App. C.1); never fewer than 1,000 samples."""
     line_search: bool = True
     """Whether to check the step at all; without, the full step is taken if it is finite."""
-    backtrack_ratio: float = 0.8
+    backtrack_ratio: float = field(default=0.8, metadata=BETWEEN_0_AND_1)
     """By which the line search shrinks the step."""
-    max_backtracks: int = 15
+    max_backtracks: int = field(default=15, metadata=NOT_NEGATIVE)
     """How often it may; then θ stays."""
 
     def __post_init__(self):
-        known = (*UPDATE_RULES, *SEARCH_METHODS)
-        _require(self.method in known, self, "method", f"one of {', '.join(known)}")
-        _require(self.max_kl > 0, self, "max_kl", "> 0")
-        _require(self.multiplier is None or self.multiplier > 0, self, "multiplier", "> 0")
-        _require(self.penalty > 0, self, "penalty", "> 0")
-        _require(self.cg_iterations >= 1, self, "cg_iterations", "at least 1")
-        _require(self.cg_tolerance >= 0, self, "cg_tolerance", ">= 0")
-        _require(self.damping >= 0, self, "damping", ">= 0")
-        _require(0 < self.fisher_fraction <= 1, self, "fisher_fraction", "in (0, 1]")
-        _require(0 < self.backtrack_ratio < 1, self, "backtrack_ratio", "between 0 and 1")
-        _require(self.max_backtracks >= 0, self, "max_backtracks", ">= 0")
+        super().__post_init__()
         if self.method == "natural-gradient" and self.multiplier is None:
             raise ValueError("natural-gradient takes a fixed step: set multiplier (1/λ), e.g. 0.1")
         if self.multiplier is not None and self.method not in (
@@ -262,59 +259,47 @@ class StepConfig:
 
 
 @dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(Checked):
     """How cem and cma search for θ; an iteration is a generation, played from ρ₀ to the end."""
 
-    population: int | None = None
+    population: int | None = field(default=None, metadata=AT_LEAST_4)
     """Members of a generation. None: as many as an iteration's steps (paths × their length) pay
     for if every episode lasts, but no fewer than the method needs."""
-    episodes: int = 1
+    episodes: int = field(default=1, metadata=AT_LEAST_1)
     """That each member plays, from the same initial states as all others; its fitness is their mean
     return, undiscounted."""
-    path_length: int | None = None
+    path_length: int | None = field(default=None, metadata=AT_LEAST_1)
     """Steps after which an episode is cut; None for the time limit of the task."""
     noisy_actions: bool = False
     """Draw actions, and search for their log stds too, instead of the most probable action at log
     stds that stay. The search explores in θ: it needs no noise besides."""
-    initial_std: float | None = None
+    initial_std: float | None = field(default=None, metadata=POSITIVE)
     """σ₀, about the policy's initialization, of a parameter of a unit with one input; with n inputs
     it is σ₀/√n. None: 1 for cem, whose spread hardly grows again, 0.3 for cma, which finds its
     own."""
-    elite_fraction: float = 0.1
+    elite_fraction: float = field(default=0.1, metadata=BETWEEN_0_AND_1)
     """ρ of cem: the part of a generation that the next one is drawn from."""
-    extra_variance: float = 0.05
+    extra_variance: float = field(default=0.05, metadata=NOT_NEGATIVE)
     """ζ of cem: what is added to the variance at first, as a part of σ₀²."""
-    noise_generations: int = 50
+    noise_generations: int = field(default=50, metadata=AT_LEAST_1)
     """T of cem: in so many generations the extra variance shrinks to 0."""
-    full_covariance_params: int = 100
+    full_covariance_params: int = field(default=100, metadata=NOT_NEGATIVE)
     """cma learns a full covariance matrix for up to so many parameters, its diagonal beyond."""
-
-    def __post_init__(self):
-        _require(self.population is None or self.population >= 4, self, "population", "at least 4")
-        _require(self.episodes >= 1, self, "episodes", "at least 1")
-        long_enough = self.path_length is None or self.path_length >= 1
-        _require(long_enough, self, "path_length", "at least 1")
-        wide_enough = self.initial_std is None or self.initial_std > 0
-        _require(wide_enough, self, "initial_std", "> 0")
-        _require(0 < self.elite_fraction < 1, self, "elite_fraction", "between 0 and 1")
-        _require(self.extra_variance >= 0, self, "extra_variance", ">= 0")
-        _require(self.noise_generations >= 1, self, "noise_generations", "at least 1")
-        _require(self.full_covariance_params >= 0, self, "full_covariance_params", ">= 0")
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """A training run."""
 
-    env: str
+    env: str = field(metadata=ENV_ID)
     """A Gymnasium id, such as Hopper-v5."""
     env_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for the environment."""
-    total_steps: int = 1_000_000
+    total_steps: int = field(default=1_000_000, metadata=AT_LEAST_1)
     """Simulator steps to train for; rounded up to whole iterations."""
-    max_iterations: int | None = None
+    max_iterations: int | None = field(default=None, metadata=AT_LEAST_1)
     """Ends the run after so many iterations, should they need fewer steps than that."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=SEED)
     """Of everything random."""
     preset: str | None = None
     """Where the settings came from; for the record."""
@@ -323,30 +308,21 @@ class TrainConfig:
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     step: StepConfig = field(default_factory=StepConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
-    eval_every: int = 100_000
+    eval_every: int = field(default=100_000, metadata=NOT_NEGATIVE)
     """Simulator steps between evaluations; 0 for none but the last."""
-    eval_episodes: int = 10
+    eval_episodes: int = field(default=10, metadata=AT_LEAST_1)
     """Episodes of each evaluation."""
     eval_drawn: bool = False
     """Evaluations draw actions from the policy, where the most probable one can get stuck."""
-    checkpoint_every: int = 100_000
+    checkpoint_every: int = field(default=100_000, metadata=AT_LEAST_1)
     """Simulator steps between checkpoints."""
-    keep_checkpoints: int = 3
+    keep_checkpoints: int = field(default=3, metadata=AT_LEAST_1)
     """How many of them stay."""
-    threads: int = 0
+    threads: int = field(default=0, metadata=NOT_NEGATIVE)
     """Of the simulator; 0 for all cores."""
 
     def __post_init__(self):
-        _require(bool(self.env), self, "env", "the id of an environment")
-        _require(self.total_steps >= 1, self, "total_steps", "at least 1")
-        limit = self.max_iterations
-        _require(limit is None or limit >= 1, self, "max_iterations", "at least 1")
-        _require(0 <= self.seed < 2**63, self, "seed", "a nonnegative 63-bit number")
-        _require(self.eval_every >= 0, self, "eval_every", ">= 0")
-        _require(self.eval_episodes >= 1, self, "eval_episodes", "at least 1")
-        _require(self.checkpoint_every >= 1, self, "checkpoint_every", "at least 1")
-        _require(self.keep_checkpoints >= 1, self, "keep_checkpoints", "at least 1")
-        _require(self.threads >= 0, self, "threads", ">= 0")
+        super().__post_init__()
         bootstrap = self.sampling.is_vine and self.sampling.vine.bootstrap
         if bootstrap and self.estimation.critic == "none":
             raise ValueError("vine.bootstrap needs a critic: set critic to linear or mlp")
@@ -373,7 +349,12 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> TrainConfig:
-    """The configuration back from JSON; unknown and missing settings are told apart by name."""
+    """Return the configuration that JSON values describe.
+
+    Raises:
+        ValueError: If a setting is unknown, missing or of the wrong type; the message names it.
+    """
+    _require_type("a configuration", values, isinstance(values, Mapping), "a JSON object")
     values = dict(values)
     version = values.pop("schema_version", None)
     if version != SCHEMA_VERSION:
@@ -384,19 +365,64 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
     return _build(TrainConfig, values)
 
 
-def _build(kind: Any, values: Mapping[str, Any]) -> Any:
+def load_config(path: Path) -> TrainConfig:
+    """Read a configuration from a JSON file.
+
+    Raises:
+        ValueError: If the file is not the configuration of a run; the message says where and why.
+    """
+    try:
+        return from_json(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+JSON_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+}
+"""JSON types as error messages name them."""
+
+
+def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     hints = get_type_hints(kind)
     unknown = values.keys() - hints.keys()
     if unknown:
         raise ValueError(f"{kind.__name__} has no setting {', '.join(sorted(unknown))}")
-    arguments = {}
-    for name, value in values.items():
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            value = _build(hint, value)
-        elif isinstance(value, list) and tuple in (hint, getattr(hint, "__origin__", None)):
-            value = tuple(value)
-        elif getattr(hint, "__origin__", None) is Literal and value not in get_args(hint):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}, got {value!r}")
-        arguments[name] = value
-    return kind(**arguments)
+    if kind is TrainConfig and "env" not in values:  # The one setting without a default.
+        raise ValueError("TrainConfig needs the setting env")
+    return kind(
+        **{name: _read(prefix + name, value, hints[name]) for name, value in values.items()}
+    )
+
+
+def _read(name: str, value: Any, hint: Any) -> Any:
+    """Return a JSON value as a setting of type `hint`, a list as a tuple."""
+    if dataclasses.is_dataclass(hint):
+        _require_type(name, value, isinstance(value, Mapping), "an object of settings")
+        return _build(hint, value, f"{name}.")
+    if get_origin(hint) is Literal:
+        allowed = get_args(hint)
+        _require_type(name, value, value in allowed, f"one of {', '.join(allowed)}")
+    elif get_origin(hint) is tuple:
+        whole = isinstance(value, list | tuple) and all(type(item) is int for item in value)
+        _require_type(name, value, whole, "a list of whole numbers")
+        return tuple(value)
+    elif get_origin(hint) is Mapping:
+        _require_type(name, value, isinstance(value, Mapping), "an object")
+    else:
+        kinds = get_args(hint) or (hint,)  # One type, or a union of one with None.
+        fits = type(value) in kinds or (float in kinds and type(value) is int)
+        words = " or ".join(JSON_NAMES[kind] for kind in kinds)
+        _require_type(name, value, fits, words)
+    return value
+
+
+def _require_type(name: str, value: Any, fits: bool, what: str) -> None:
+    if not fits:
+        raise ValueError(f"{name} must be {what}, got {value!r}")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.reproduce.invented import write_run
-from trellis.analysis import statistics as compare
-from trellis.analysis.compare import compare_runs, label, show
+from trellis.analysis import statistics
+from trellis.analysis.compare import compare_runs, show
+from trellis.analysis.labels import group_labels
 from trellis.config import SamplingConfig, StepConfig, TrainConfig
 
 
@@ -18,66 +19,77 @@ def rows(*scores):
 
 def test_interquartile_means_by_hand():
     # Eight scores: two are cut at either end, whatever their task.
-    assert compare.interquartile_mean(rows([9, 1, 100, 4], [-50, 3, 2, 8])) == (2 + 3 + 4 + 8) / 4
+    assert (
+        statistics.interquartile_mean(rows([9, 1, 100, 4], [-50, 3, 2, 8])) == (2 + 3 + 4 + 8) / 4
+    )
     # Five: one at either end.
-    assert compare.interquartile_mean(rows([1000, 3, 1, 2, -7])) == 2
-    assert compare.interquartile_mean(rows([5, 8])) == 6.5
+    assert statistics.interquartile_mean(rows([1000, 3, 1, 2, -7])) == 2
+    assert statistics.interquartile_mean(rows([5, 8])) == 6.5
     with pytest.raises(ValueError, match="no scores"):
-        compare.interquartile_mean([])
+        statistics.interquartile_mean([])
 
 
 def test_probability_of_improvement_by_hand():
     # 3 beats 1 and 2; 2 beats 1 and ties with 2: 3.5 of 4.
-    assert compare.probability_of_improvement(rows([3, 2]), rows([1, 2])) == 3.5 / 4
+    assert statistics.probability_of_improvement(rows([3, 2]), rows([1, 2])) == 3.5 / 4
     # A second task that is lost counts as much, whatever its scale and number of runs.
     new, old = rows([3, 2], [-9e9]), rows([1, 2], [0, 1, 2])
-    assert compare.probability_of_improvement(new, old) == (3.5 / 4 + 0) / 2
-    assert compare.probability_of_improvement(rows([1, 5]), rows([5, 1])) == 0.5
+    assert statistics.probability_of_improvement(new, old) == (3.5 / 4 + 0) / 2
+    assert statistics.probability_of_improvement(rows([1, 5]), rows([5, 1])) == 0.5
 
 
 def test_bootstrap_intervals_of_a_mean_are_those_of_the_normal():
     scores = np.random.default_rng(0).normal(10.0, 2.0, 400)
-    found = compare.bootstrap(lambda group: float(np.mean(group[0])), [scores])
+    found = statistics.bootstrap(lambda group: float(np.mean(group[0])), [scores])
     half = 1.96 * scores.std() / 20
     assert found.value == scores.mean()
     assert found.low == pytest.approx(scores.mean() - half, abs=0.03)
     assert found.high == pytest.approx(scores.mean() + half, abs=0.03)
 
 
-def test_the_bootstrap_draws_within_tasks():
-    # Each task is constant: runs drawn within tasks always give the same mean, across tasks not.
+def test_the_bootstrap_resamples_within_tasks():
+    # Each task is constant: resampling within tasks always gives the same mean.
     def mean(group):
         return float(np.mean([row.mean() for row in group]))
 
-    assert compare.bootstrap(mean, rows([0, 0, 0], [10, 10, 10])) == (5, 5, 5)
-    alone = compare.bootstrap(mean, rows([3.0]))
+    assert statistics.bootstrap(mean, rows([0, 0, 0], [10, 10, 10])) == (5, 5, 5)
+    alone = statistics.bootstrap(mean, rows([3.0]))
     assert alone.value == 3
     assert np.isnan(alone.low)
-    # One run against five: drawing the five again tells nothing about the one.
-    one = compare.bootstrap(compare.probability_of_improvement, rows([10.0]), rows([0, 1, 2, 3, 4]))
+    # One run against five: resampling the five tells nothing about the one.
+    one = statistics.bootstrap(
+        statistics.probability_of_improvement, rows([10.0]), rows([0, 1, 2, 3, 4])
+    )
     assert one.value == 1
     assert np.isnan(one.high)
 
 
 def test_students_interval_from_a_table():
     # t(0.975, 4) = 2.776445; the standard deviation of 1…5 is √2.5.
-    found = compare.mean_interval([1, 2, 3, 4, 5])
+    found = statistics.mean_interval([1, 2, 3, 4, 5])
     assert found.value == 3
     assert found.high - found.value == pytest.approx(2.776445 * np.sqrt(2.5 / 5), rel=1e-6)
-    assert np.isnan(compare.mean_interval([1.0]).low)
+    assert np.isnan(statistics.mean_interval([1.0]).low)
 
 
 def test_labels_say_no_more_than_it_takes():
     base = {"step.method": "trpo", "sampling.sampler": "single-path", "step.max_kl": 0.01, "n": 1}
     vine = {**base, "sampling.sampler": "vine", "step.max_kl": 0.02, "n": 2}
     other = {**base, "step.method": "cem", "n": 3}
-    assert label([base, vine, other]) == ["trpo, sampler=single-path", "trpo, sampler=vine", "cem"]
-    assert label([base, {**base, "step.max_kl": 0.1}]) == ["trpo, max_kl=0.01", "trpo, max_kl=0.1"]
-    assert label([base]) == ["trpo"]
-    assert label([base, other], mixed=["trpo"]) == ["trpo, sampler=single-path", "cem"]
+    assert group_labels([base, vine, other]) == [
+        "trpo, sampler=single-path",
+        "trpo, sampler=vine",
+        "cem",
+    ]
+    assert group_labels([base, {**base, "step.max_kl": 0.1}]) == [
+        "trpo, max_kl=0.01",
+        "trpo, max_kl=0.1",
+    ]
+    assert group_labels([base]) == ["trpo"]
+    assert group_labels([base, other], mixed=["trpo"]) == ["trpo, sampler=single-path", "cem"]
     near = [{**base, "gamma": 0.9999999}, {**base, "gamma": 0.9999998}]
-    assert label(near) == ["trpo, gamma=0.9999999", "trpo, gamma=0.9999998"]
-    assert label([base, {**base, "n": 1.0}]) == ["trpo, n=1", "trpo, n=1.0"]
+    assert group_labels(near) == ["trpo, gamma=0.9999999", "trpo, gamma=0.9999998"]
+    assert group_labels([base, {**base, "n": 1.0}]) == ["trpo, n=1", "trpo, n=1.0"]
 
 
 def test_runs_are_grouped_and_compared(tmp_path, capsys):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from trellis.analysis import curves as plots
+from trellis.analysis.logged_run import group_runs
 from trellis.config import TrainConfig, to_json
+from trellis.runs.folder import RunFolderError
 
 pytest.importorskip("matplotlib")
 
@@ -34,11 +36,11 @@ def write_run(folder, returns, *, steps=None, seconds=0.5, env="CartPole-v1", se
 
 def test_a_curve_leaves_out_what_is_not_known(tmp_path):
     curve = plots.read_curve(write_run(tmp_path / "a", [None, 10.0, None, 30.0]))
-    np.testing.assert_array_equal(curve.x, [200, 400])
-    np.testing.assert_array_equal(curve.y, [10, 30])
+    np.testing.assert_array_equal(curve.line.x, [200, 400])
+    np.testing.assert_array_equal(curve.line.y, [10, 30])
     # Time passes also in iterations without an episode's end.
     curve = plots.read_curve(tmp_path / "a", x="seconds")
-    np.testing.assert_allclose(curve.x, [1.2, 2.4])
+    np.testing.assert_allclose(curve.line.x, [1.2, 2.4])
 
 
 def test_the_band_is_student_t_over_seeds_on_a_common_grid(tmp_path):
@@ -48,7 +50,7 @@ def test_the_band_is_student_t_over_seeds_on_a_common_grid(tmp_path):
         plots.read_curve(write_run(tmp_path / str(k), [slope * s for s in at], steps=at, seed=k))
         for k, (slope, at) in enumerate(zip((1, 2, 6), steps, strict=True))
     ]
-    band = plots.band(curves)
+    band = plots.band([curve.line for curve in curves])
     assert (band.x[0], band.x[-1]) == (150, 600)
     np.testing.assert_allclose(band.mean, 3 * band.x)
     # t(0.975, 2) = 4.302653 from a table; the standard deviation of 1, 2, 6 is √7.
@@ -66,8 +68,8 @@ def test_runs_group_by_everything_but_seed_and_bookkeeping(tmp_path):
             write_run(tmp_path / "d", [1.0], seed=0, preset="paper"),
         )
     ]
-    groups = plots.group(curves)
-    assert [[c.folder.name for c in g] for g in groups] == [["a", "c"], ["b"], ["d"]]
+    groups = group_runs(curves)
+    assert [[c.folder.name for c in g] for _, g in groups] == [["a", "c"], ["b"], ["d"]]
     first, second, third = plots.names(groups)
     assert first == "trpo, max_kl=0.01 (2 seeds)"
     assert second == "trpo, max_kl=0.02 (seed 0)"
@@ -77,37 +79,37 @@ def test_runs_group_by_everything_but_seed_and_bookkeeping(tmp_path):
 def test_one_experiment_is_not_counted_twice(tmp_path):
     runs = [write_run(tmp_path / name, [1.0, 2.0], seed=3) for name in "ab"]
     with pytest.raises(ValueError, match=r"a and .*b have the same settings and the same seed 3"):
-        plots.draw(runs, tmp_path / "p.png")
+        plots.plot(runs, tmp_path / "p.png")
 
 
 def test_a_picture_of_one_run_and_of_many(tmp_path):
     image = pytest.importorskip("matplotlib.image")
     runs = [write_run(tmp_path / f"r{k}", [1.0 * k, 2.0, None, 4.0], seed=k) for k in range(3)]
     other = write_run(tmp_path / "o", [5.0, 6.0], env="Hopper-v5")
-    one = plots.draw(runs[:1], tmp_path / "new" / "one.png")
-    many = plots.draw([*runs, other], tmp_path / "many.png", x="seconds")
+    one = plots.plot(runs[:1], tmp_path / "new" / "one.png")
+    many = plots.plot([*runs, other], tmp_path / "many.png", x="seconds")
     narrow, wide = image.imread(one), image.imread(many)
     assert wide.shape[1] > 1.5 * narrow.shape[1]
     for picture in (narrow, wide):
-        # Something is drawn in the first colour, and most of it is paper.
+        # Something is plotted in the first colour, and most of it is background.
         blue = np.abs(picture[..., :3] - np.array([0, 0x72, 0xB2]) / 255).sum(axis=2) < 0.1
         assert blue.sum() > 300
         assert (picture[..., :3].min(axis=2) > 0.98).mean() > 0.7
 
 
-def test_what_cannot_be_drawn_says_why(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=r"nowhere is not a run: it has no config.json"):
-        plots.draw([tmp_path / "nowhere"], tmp_path / "p.png")
+def test_what_cannot_be_plotted_says_why(tmp_path, monkeypatch):
+    with pytest.raises(RunFolderError, match=r"nowhere is not a run: there is no config.json"):
+        plots.plot([tmp_path / "nowhere"], tmp_path / "p.png")
     empty = write_run(tmp_path / "empty", [None, None])
     with pytest.raises(ValueError, match=r"empty: no episode has ended"):
-        plots.draw([empty], tmp_path / "p.png")
+        plots.plot([empty], tmp_path / "p.png")
     with pytest.raises(ValueError, match=r"empty: no evaluation has ended"):
-        plots.draw([empty], tmp_path / "p.png", y="eval_return_mean")
+        plots.plot([empty], tmp_path / "p.png", y="eval_return_mean")
     early = write_run(tmp_path / "early", [1.0, 2.0], steps=[1, 2])
     late = write_run(tmp_path / "late", [1.0, 2.0], steps=[5, 6], seed=1)
     with pytest.raises(ValueError, match="no part in common"):
-        plots.draw([early, late], tmp_path / "p.png")
+        plots.plot([early, late], tmp_path / "p.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'trellis-rl\[plots\]'"):
-        plots.draw([early], tmp_path / "p.png")
+        plots.plot([early], tmp_path / "p.png")
     assert not (tmp_path / "p.png").exists()

@@ -1,4 +1,4 @@
-"""Videos: what was filmed is what happened, in real time, and nothing half-made is left."""
+"""Videos: they show what happened, in real time, and no partial file is left."""
 
 import os
 import subprocess
@@ -26,19 +26,19 @@ def cartpole():
     env.close()
 
 
-def test_a_film_of_cartpole_has_every_step(cartpole, tmp_path):
-    path = tmp_path / "films" / "cartpole.mp4"
-    film = video.record(cartpole, still(cartpole), path, episodes=2, seed=5)
+def test_a_video_of_cartpole_has_every_step(cartpole, tmp_path):
+    path = tmp_path / "videos" / "cartpole.mp4"
+    recording = video.record(cartpole, still(cartpole), path, episodes=2, seed=5)
     # Pushed to one side, the pole falls after about ten steps; +1 a step, a picture before each
     # episode. The second episode starts elsewhere.
-    assert film.returns == tuple(map(float, film.lengths))
-    assert all(7 <= length <= 12 for length in film.lengths)
-    assert film.frames == sum(film.lengths) + 2
-    assert film.fps == 50.0
+    assert recording.returns == tuple(map(float, recording.lengths))
+    assert all(7 <= length <= 12 for length in recording.lengths)
+    assert recording.frames == sum(recording.lengths) + 2
+    assert recording.fps == 50.0
     with imageio.get_reader(path) as reader:
         pictures = [np.asarray(picture) for picture in reader]
         assert reader.get_meta_data()["fps"] == 50.0
-    assert len(pictures) == film.frames
+    assert len(pictures) == recording.frames
     assert pictures[0].shape == (320, 480, 3)
     # Compression is lossy; the first picture is that of the state it was taken in.
     cartpole.reset(np.arange(3), np.full(3, 5))
@@ -46,9 +46,9 @@ def test_a_film_of_cartpole_has_every_step(cartpole, tmp_path):
     assert os.listdir(path.parent) == ["cartpole.mp4"]
 
 
-def test_a_film_can_be_cut_short_and_slowed_down(cartpole, tmp_path):
-    film = video.record(cartpole, still(cartpole), tmp_path / "a.mp4", max_steps=4, fps=10)
-    assert (film.lengths, film.frames, film.fps) == ((4,), 5, 10)
+def test_a_video_can_be_cut_short_and_slowed_down(cartpole, tmp_path):
+    recording = video.record(cartpole, still(cartpole), tmp_path / "a.mp4", max_steps=4, fps=10)
+    assert (recording.lengths, recording.frames, recording.fps) == ((4,), 5, 10)
 
 
 def test_a_failure_half_way_leaves_no_file(cartpole, tmp_path):
@@ -75,14 +75,14 @@ def test_a_failure_half_way_leaves_no_file(cartpole, tmp_path):
         ({"fps": -1.0}, "fps must be > 0"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(cartpole, tmp_path, wrong, message):
+def test_invalid_requests_are_refused_in_words(cartpole, tmp_path, wrong, message):
     path = tmp_path / wrong.pop("path", "a.mp4")
     with pytest.raises(ValueError, match=message):
         video.record(cartpole, still(cartpole), path, **wrong)
     assert os.listdir(tmp_path) == []
 
 
-def test_where_nothing_can_be_drawn_the_reason_is_told(cartpole, tmp_path, monkeypatch):
+def test_where_nothing_can_be_rendered_the_reason_is_told(cartpole, tmp_path, monkeypatch):
     def render(index):
         raise RuntimeError("no context")
 
@@ -117,27 +117,27 @@ def test_gl_is_chosen_once_and_only_where_it_is_there(monkeypatch):
     assert os.environ["MUJOCO_GL"] == "glfw"
 
 
-# In a process of its own: MuJoCo decides how to draw when it is first imported.
-FILM_HOPPER = """
+# In its own process: MuJoCo decides how to render when it is first imported.
+RECORD_HOPPER = """
 import sys, numpy as np
 from trellis.analysis import video
 video.prepare_gl()
 from trellis.envs import make
 env = make("Hopper-v5", 1)
 try:
-    film = video.record(env, lambda o: np.zeros((1, 3)), sys.argv[1], max_steps=12, fps=30)
+    recording = video.record(env, lambda o: np.zeros((1, 3)), sys.argv[1], max_steps=12, fps=30)
 except video.NoPictureError as why:
     print("no GL:", why)
 else:
-    print(film.frames)
+    print(recording.frames)
 """
 
 
-def test_a_film_of_hopper_off_screen(tmp_path):
+def test_a_video_of_hopper_off_screen(tmp_path):
     pytest.importorskip("mujoco")
     path = tmp_path / "hopper.mp4"
     done = subprocess.run(
-        [sys.executable, "-c", FILM_HOPPER, str(path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", RECORD_HOPPER, str(path)], capture_output=True, text=True, check=True
     )
     if done.stdout.startswith("no GL"):
         pytest.skip(done.stdout)

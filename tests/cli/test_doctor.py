@@ -14,16 +14,16 @@ from trellis.cli.main import main
 def test_a_healthy_machine(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "PHYSICS_SECONDS", 0.05)
     # Where there is no OpenGL, training works all the same.
-    monkeypatch.setattr(doctor, "DRAW", "raise SystemExit('no display')")
+    monkeypatch.setattr(doctor, "RENDER", "raise SystemExit('no display')")
     assert main(["doctor"]) == 0
     lines = {line[:22].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
     for name in (*doctor.NEEDED, "compiling with JAX"):
         assert lines[name].startswith("ok")
     if "batched physics" in lines:
         assert "steps of Hopper-v5 a second" in lines["batched physics"]
-        assert lines["drawing off screen"].startswith("missing")
-        assert "no display" in lines["drawing off screen"]
-        assert "apt install libegl1" in lines["drawing off screen"]
+        assert lines["rendering off screen"].startswith("missing")
+        assert "no display" in lines["rendering off screen"]
+        assert "apt install libegl1" in lines["rendering off screen"]
 
 
 def test_the_lists_are_those_of_the_project():

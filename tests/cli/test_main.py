@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,11 +18,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trellis import presets
+from trellis import checkpoint_format, presets
+from trellis.cli import options, train_options
 from trellis.cli import train as training
-from trellis.cli import train_options
 from trellis.cli.main import COMMANDS, main
-from trellis.config import EstimationConfig, TrainConfig
+from trellis.cli.reproduce import EXPERIMENTS
+from trellis.config import EstimationConfig, TrainConfig, from_json, to_json
 from trellis.runs import checkpoint
 from trellis.runs.log import read_metrics
 from trellis.training.trainer import Trainer
@@ -38,11 +40,11 @@ class Odd(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(self, text=False, bad_after=None):
-        self.observation_space = spaces.Text(5) if text else spaces.Box(-1, 1, (2,))
+        self.observation_space = spaces.Text(5) if text else spaces.Box(-1, 1, (4,))
         self._text, self._bad_after, self._steps = text, bad_after, 0
 
     def _observe(self):
-        return "abc" if self._text else np.zeros(2, np.float32)
+        return "abc" if self._text else np.zeros(4, np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -119,7 +121,8 @@ def test_help_for_an_environment_shows_its_own_defaults(capsys):
 def test_options_override_the_preset_wherever_they_stand():
     line = "--step.max-kl 0.5 --steps 1e4 Swimmer-v5 --seed 7 --policy.hidden 5 6"
     line += " --step.no-line-search"
-    config, out, _ = train_options.parse(line.split())
+    parsed = train_options.parse(line.split())
+    config, out = parsed.settings, parsed.out
     expected = presets.resolve("Swimmer-v5")
     step = dataclasses.replace(expected.step, max_kl=0.5, line_search=False)
     policy = dataclasses.replace(expected.policy, hidden=(5, 6))
@@ -127,12 +130,13 @@ def test_options_override_the_preset_wherever_they_stand():
     assert config == dataclasses.replace(
         expected, step=step, policy=policy, total_steps=10_000, seed=7
     )
-    assert train_options.parse(["Swimmer-v5"]).config == expected
+    assert train_options.parse(["Swimmer-v5"]).settings == expected
 
 
 def test_preset_and_short_names():
     line = "CartPole-v1 --preset paper/cartpole --method max-kl --max-kl 0.3 --out a/b"
-    config, out, _ = train_options.parse(line.split())
+    parsed = train_options.parse(line.split())
+    config, out = parsed.settings, parsed.out
     assert config.preset == "paper/cartpole"
     assert config.estimation.critic == "none"
     assert (config.step.method, config.step.max_kl) == ("max-kl", 0.3)
@@ -142,14 +146,14 @@ def test_preset_and_short_names():
 def test_a_method_that_needs_more_is_checked_as_a_whole():
     # Neither option is valid alone, so nothing may be checked before all are read.
     line = "CartPole-v1 --preset paper/cartpole --method natural-gradient --step.multiplier 0.1"
-    assert train_options.parse(line.split()).config.step.multiplier == 0.1
+    assert train_options.parse(line.split()).settings.step.multiplier == 0.1
     with pytest.raises(ValueError, match="set multiplier"):
         train_options.parse(["CartPole-v1", "--method", "natural-gradient"])
 
 
 def test_options_of_the_environment():
     line = "CartPole-v1 --env-options max_episode_steps=9 sutton_barto_reward=true name=x=y"
-    options = train_options.parse(line.split()).config.env_options
+    options = train_options.parse(line.split()).settings.env_options
     assert options == {"max_episode_steps": 9, "sutton_barto_reward": True, "name": "x=y"}
 
 
@@ -191,13 +195,153 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, 
 
 def test_steps_that_are_asked_for_are_not_cut_short_by_a_preset():
     def limits(*options):
-        config = train_options.parse(["trellis/PaperSwimmer-v0", *options]).config
+        config = train_options.parse(["trellis/PaperSwimmer-v0", *options]).settings
         return config.total_steps, config.max_iterations
 
     assert limits() == (10_000_000, 200)
     assert limits("--steps", "20000000") == (20_000_000, None)
     assert limits("--total_steps=20000000") == (20_000_000, None)
     assert limits("--steps", "20000000", "--max-iterations", "7") == (20_000_000, 7)
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Writes settings as a run's config.json has them; None removes one."""
+
+    def write(name="config.json", **changes):
+        config = TrainConfig("Swimmer-v5", seed=4, total_steps=500, max_iterations=7)
+        values = {**to_json(config), **changes}
+        path = tmp_path / name
+        path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+        return path
+
+    return write
+
+
+def test_a_config_file_holds_all_settings(config_file, trained, tmp_path):
+    path = config_file()
+    expected = from_json(json.loads(path.read_text()))
+    assert train_options.parse(["--config", str(path)]).settings == expected
+    # Not those of the preset that another environment would have.
+    parsed = train_options.parse(["CartPole-v1", f"--config={path}"])
+    assert parsed.settings == dataclasses.replace(expected, env="CartPole-v1")
+    again = tmp_path / "again"
+    assert main(["train", "--config", str(trained / "config.json"), "--out", str(again)]) == 0
+    assert (again / "config.json").read_bytes() == (trained / "config.json").read_bytes()
+    same = [
+        checkpoint_format.load_latest(run / "checkpoints").arrays["theta"]
+        for run in (trained, again)
+    ]
+    np.testing.assert_array_equal(*same)
+
+
+def test_options_override_a_config_file(config_file):
+    path = config_file(env_options={"a": 1, "b": 2}, preset="modern/swimmer")
+    line = f"--seed 9 --config {path} --policy.hidden 5 --env-options b=3 --eval-every 0"
+    config = train_options.parse(line.split()).settings
+    assert (config.env, config.seed, config.preset) == ("Swimmer-v5", 9, "modern/swimmer")
+    assert (config.policy.hidden, config.eval_every) == ((5,), 0)
+    assert config.env_options == {"a": 1, "b": 3}
+    assert (config.total_steps, config.max_iterations) == (500, 7)
+    longer = train_options.parse(["--config", str(path), "--steps", "1e3"]).settings
+    assert (longer.total_steps, longer.max_iterations) == (1000, None)
+
+
+def test_help_with_a_config_file_shows_its_defaults(config_file, capsys):
+    assert main(["train", "--config", str(config_file(threads=77)), "--help"]) == 0
+    assert "(default: 77)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"total_steps": "many"}, "total_steps must be a whole number, got 'many'"),
+        ({"step": 3}, "step must be an object of settings, got 3"),
+        ({"step": {"max_kl": "0.1"}}, "step.max_kl must be a number, got '0.1'"),
+        ({"step": {"max_kl": -1.0}}, "max_kl must be > 0, got -1.0"),
+        ({"policy": {"hidden": 64}}, "policy.hidden must be a list of whole numbers, got 64"),
+        ({"stepp": {}}, "TrainConfig has no setting stepp"),
+        ({"schema_version": 99}, "schema version 99"),
+        ({"env": None}, "TrainConfig needs the setting env"),
+    ],
+)
+def test_an_invalid_config_file_is_told_in_a_line(config_file, changes, words, capsys):
+    path = config_file(**changes)
+    error = says(capsys, ["train", "--config", path], 2, f"{path} cannot be read", words)
+    assert len(error.splitlines()) == 1
+
+
+def test_a_config_file_that_cannot_be_read_is_told_in_a_line(config_file, tmp_path, capsys):
+    (tmp_path / "half.json").write_text('{"env": "Cart')
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
+    for name, words in (
+        ("nowhere.json", "No such file"),
+        ("half.json", "cannot be read: Unterminated string"),
+        ("list.json", "cannot be read: a configuration must be a JSON object"),
+        ("latin.json", "cannot be read: 'utf-8' codec"),
+        (".", "Is a directory"),
+    ):
+        error = says(capsys, ["train", "--config", tmp_path / name], 2, words)
+        assert len(error.splitlines()) == 1
+    says(capsys, ["train", "--config", config_file(env="callable:mine")], 2, "callable:mine")
+    line = ["train", "--config", config_file(), "--preset", "modern/classic"]
+    says(capsys, line, 2, "--preset and --config exclude each other")
+
+
+def test_a_run_in_use_has_its_own_exit_code(run, capsys):
+    program = (
+        "import sys; from pathlib import Path; from trellis.runs.folder import locked\n"
+        "with locked(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        says(capsys, ["resume", run, "--steps", "192"], 3, "another process")
+        other.communicate()
+    assert main(["resume", str(run), "--steps", "192"]) == 0
+
+
+def test_every_experiment_has_its_own_options(capsys):
+    assert main(["reproduce", "--help"]) == 0
+    listed = capsys.readouterr().out
+    for name in EXPERIMENTS:
+        assert f"\n  {name} " in listed
+        assert main(["reproduce", name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert "--out" in text
+        assert ("--games" in text) == (name == "atari")
+        assert ("--parts" in text) == (name == "ablations")
+        assert ("--methods" in text) == (name in ("cartpole", "locomotion"))
+    assert main(["reproduce"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("training --scale 0.5", "Unrecognized options: --scale"),
+        ("cartpole --tasks hopper", "Unrecognized options: --tasks"),
+        ("theory --parallel 4", "Unrecognized options: --parallel"),
+        ("theory --report-only", "Unrecognized options: --report-only"),
+        ("theroy", "there is no experiment 'theroy'. Did you mean theory?"),
+        ("theory --seeds 0", "seeds must be at least 1, got 0"),
+        ("training --parallel 0", "parallel must be at least 1, got 0"),
+        ("locomotion --tasks jumper", "there is no task 'jumper'"),
+        ("cartpole --methods ppo", "there is no method 'ppo'"),
+        ("cartpole --vine-scale 2", "scale must be in (0, 1], got 2"),
+        ("ablations --parts cg", "there is no part 'cg'"),
+        ("ablations --scale 0", "scale must be in (0, 1], got 0"),
+        ("atari --games Chess", "there is no game 'Chess'"),
+        ("atari --report-only", "there is no run of"),
+        ("vine-variance --batches 1", "batches must be at least 2, got 1"),
+    ],
+)
+def test_mistakes_about_an_experiment(line, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    says(capsys, ["reproduce", *line.split()], 2, words)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_eval_prints_one_json_object(trained, capsys):
@@ -225,8 +369,8 @@ def test_eval_of_the_same_policy_gives_what_training_saw(trained, capsys):
 
 
 def test_best_and_last_are_two_policies(run, capsys):
-    folder = run / checkpoint.CHECKPOINTS
-    saved = checkpoint.load_latest(folder)
+    folder = run / checkpoint_format.CHECKPOINTS
+    saved = checkpoint_format.load_latest(folder)
     arrays = {**saved.arrays, "best_theta": -saved.arrays["theta"]}
     checkpoint.save(folder, saved.iteration, arrays, saved.values, keep=1)
     returns = {}
@@ -244,7 +388,7 @@ def test_resume_extends_a_finished_run(run, capsys):
     assert "Trained for 192 steps in 3 iterations" in capsys.readouterr().out
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_leaves_a_run_that_resumes(tmp_path, monkeypatch, capsys):
     folder, iterate = tmp_path / "a b", Trainer.iterate
 
     def interrupted(self, state):
@@ -317,7 +461,7 @@ def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
 
 
 def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
-    says(capsys, ["train", "CartPole-v1", "--out", run], 2, "holds a run already", "trellis resume")
+    says(capsys, ["train", "CartPole-v1", "--out", run], 4, "holds a run already", "trellis resume")
     says(capsys, ["resume", run, "--steps", "64"], 2, "is a run of 128 steps")
     says(capsys, ["resume", run, "--steps", "-1"], 2, "steps must be at least 1")
     says(capsys, ["eval", run, "--episodes", "0"], 2, "episodes must be at least 1, got 0")
@@ -330,11 +474,11 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["plot", run], 2, "pip install 'trellis-rl[plots]'")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "env": "Acrobot-v1"}))
-    for command in ("eval", "resume"):
-        says(capsys, [command, run], 2, "another environment", "observation space")
+    says(capsys, ["resume", run], 2, "another environment", "observation space")
+    says(capsys, ["eval", run], 2, "the policy does not fit the actions of Acrobot-v1")
     (run / "config.json").write_text(json.dumps({**config, "env": "callable:mine"}))
     for command in ("eval", "resume"):
-        says(capsys, [command, run], 2, "trained on callable:mine", "TRPO.load")
+        says(capsys, [command, run], 2, "made with callable:mine", "TRPO.load")
     changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
     (run / "config.json").write_text(json.dumps(changed))
     says(capsys, ["eval", run], 2, "policy of 58 parameters", "the policy here has 65")
@@ -342,7 +486,7 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["eval", run], 2, "no checkpoint")
 
 
-def test_a_failure_on_the_way_is_told_with_the_way_back(tmp_path, capsys):
+def test_a_failure_during_training_says_how_to_resume(tmp_path, capsys):
     folder = tmp_path / "run"
     args = ["train", "Faulty-v0", *QUICK, "--out", folder]
     err = says(capsys, args, 1, "reward is not finite", f"trellis resume {folder}")
@@ -369,8 +513,20 @@ def test_the_guide_shows_commands_that_are_there():
     assert len(lines) > 8
     for _, command, *args in lines:
         assert command in COMMANDS
-        if command == "train" and "--help" not in args:
+        if command == "train" and not {"--help", "--config"} & set(args):
             train_options.parse(args)
+
+
+def test_every_documented_reproduction_has_options_that_are_there():
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *(root / "docs").glob("*.md"), *root.glob("results/**/README.md")]
+    texts = [page.read_text() for page in pages]
+    lines = [line for text in texts for line in re.findall(r"trellis reproduce [^`#\n…]+", text)]
+    assert len(lines) > 20
+    for _, _, name, *args in map(str.split, lines):
+        module, kind, _ = EXPERIMENTS[name]
+        experiment = import_module(f"trellis.reproduce.{module}.experiment")
+        options.read(getattr(experiment, kind), name, args)
 
 
 def test_python_m_trellis_answers():

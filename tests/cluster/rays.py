@@ -1,6 +1,7 @@
 """Rays for tests: small, private, and gone afterwards, whatever happened in between."""
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -12,7 +13,9 @@ from unittest import mock
 
 import ray
 
-FAULTS = ("collect", "gradient", "fisher_product", "evaluate")
+from trellis.cluster.team import RayTeam
+
+FAULTS = ("collect", "prepare_step", "fisher_product", "evaluate")
 
 
 @contextlib.contextmanager
@@ -61,6 +64,11 @@ def processes_of(folder):
     return found
 
 
+def team_on(cluster, workers):
+    """Makes teams on this cluster."""
+    return functools.partial(RayTeam, cluster=cluster, workers=workers)
+
+
 def start_ray(folder, num_cpus=4):
     ray.init(
         num_cpus=num_cpus,
@@ -72,26 +80,26 @@ def start_ray(folder, num_cpus=4):
     )
 
 
-def kill_workers(team, faults=FAULTS, iterations=(2,)):
-    """Kills a worker while it answers each of these questions, in each of these iterations; before
-    the second there is nothing to be put back. What was struck, as it happens."""
-    ask, send, due, struck, iteration = team.ask, team._send, [], [], 0
+def kill_workers(group, faults=FAULTS, iterations=(2,)):
+    """Kills a worker during each of these calls, in each of these iterations; before the second
+    there is nothing to be restored. Returns what was struck, as it happens."""
+    ask, send, due, struck, iteration = group.ask, group._send, [], [], 0
 
-    def count_and_ask(question, *arguments):
+    def count_and_ask(what, call, **options):
         nonlocal iteration
-        if question in ("collect", "play"):
+        if what in ("collect", "play"):
             iteration += 1
             due[:] = faults if iteration in iterations else ()
-        return ask(question, *arguments)
+        return ask(what, call, **options)
 
-    def send_and_kill(span, question, arguments):
-        strikes = bool(due) and question == due[0] and span == team._spans[len(due) % 2]
-        pid = ray.get(team._actors[span].pid.remote()) if strikes else None
-        ref = send(span, question, arguments)
+    def send_and_kill(span, what, call):
+        strikes = bool(due) and what == due[0] and span == group.spans[len(due) % 2]
+        pid = ray.get(group._actors[span].pid.remote()) if strikes else None
+        ref = send(span, what, call)
         if strikes:
             struck.append(due.pop(0))
             os.kill(pid, signal.SIGKILL)
         return ref
 
-    team.ask, team._send = count_and_ask, send_and_kill
+    group.ask, group._send = count_and_ask, send_and_kill
     return struck

@@ -8,10 +8,9 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from tests.cluster.rays import ray_folder
+from tests.cluster.rays import ray_folder, team_on
 from tests.training.cases import CASES, train
-from trellis.cluster import team as scale_ray
-from trellis.cluster.team import team_on
+from trellis.cluster import workers as workers_module
 
 # Every worker starts and compiles on its own: too long for the fast suite on two cores.
 pytestmark = pytest.mark.slow
@@ -44,16 +43,16 @@ def train_and_lose(case, cluster, node, iteration=2):
     """The result of a run on both nodes, one of which is lost in the middle of an iteration."""
 
     def on_team(team):
-        places = ray.util.placement_group_table(team._group)["bundles_to_node_id"]
-        (there,) = (team._spans[i] for i, place in places.items() if place == node.node_id)
-        pid = ray.get(team._actors[there].pid.remote())
-        send, begun = team._send, 0
+        places = ray.util.placement_group_table(team.group._placement)["bundles_to_node_id"]
+        (there,) = (team.group.spans[i] for i, place in places.items() if place == node.node_id)
+        pid = ray.get(team.group._actors[there].pid.remote())
+        send, begun = team.group._send, 0
 
-        def sent(span, question, arguments):
+        def sent(span, what, call):
             nonlocal begun
-            begun += question == "collect" and span == there
-            ref = send(span, question, arguments)
-            if begun == iteration and question == "gradient" and span == there:
+            begun += what == "collect" and span == there
+            ref = send(span, what, call)
+            if begun == iteration and what == "prepare_step" and span == there:
                 begun += 1  # Once is enough.
                 # A machine without power has no process left; here its workers would linger.
                 cluster.remove_node(node, allow_graceful=False)
@@ -61,12 +60,12 @@ def train_and_lose(case, cluster, node, iteration=2):
                     os.kill(pid, signal.SIGKILL)
             return ref
 
-        team._send = sent
+        team.group._send = sent
         teams.append(team)
 
     teams = []
     result = train(case, team_on("auto", 2), on_team=on_team)
-    assert teams[0].losses >= 1
+    assert teams[0].group.losses >= 1
     return result
 
 
@@ -80,7 +79,7 @@ def test_a_node_that_is_lost_changes_nothing(two_nodes):
 @pytest.mark.parametrize("two_nodes", [1], indirect=True)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_nor_does_one_that_leaves_too_few_cpus(case, two_nodes, monkeypatch):
-    monkeypatch.setattr(scale_ray, "REPLACEMENT_SECONDS", 3.0)
+    monkeypatch.setattr(workers_module, "REPLACEMENT_SECONDS", 3.0)
     assert train_and_lose(CASES[case], *two_nodes) == train(CASES[case])
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from trellis.envs.batch import BatchEnv, Rows, Step, leaves
+from trellis.envs.batch import BatchEnv, Snapshot, Step, leaves
 
 Make = Callable[[int], BatchEnv]
 
 
 def random_actions(env: BatchEnv, rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """What a policy could draw, in its own terms: (*shape, num_envs, ...)."""
+    """What a policy could sample, in its own terms: (*shape, num_envs, ...)."""
     space, lead = env.action_space, (*shape, env.num_envs)
     if isinstance(space, spaces.Box):
         return rng.normal(size=(*lead, *space.shape)).astype(np.float32)
@@ -50,8 +50,8 @@ def take(observation: Any, rows: Any) -> Any:
     return observation[rows]
 
 
-def take_rows(rows: Rows, index: np.ndarray) -> Rows:
-    return {name: values[index] for name, values in rows.items()}
+def take_rows(snapshot: Snapshot, index: np.ndarray) -> Snapshot:
+    return {name: values[index] for name, values in snapshot.items()}
 
 
 def rollout(env: BatchEnv, actions: np.ndarray) -> list[Step]:
@@ -67,7 +67,7 @@ class _Seeds:
     def __init__(self) -> None:
         self.next = 0
 
-    def draw(self, count: int) -> np.ndarray:
+    def take(self, count: int) -> np.ndarray:
         self.next += count
         return np.arange(self.next - count, self.next)
 
@@ -77,31 +77,31 @@ def check_replay(make: Make, pairs: int, *, num_envs: int = 32, horizon: int = 8
     and in another batch."""
     env, other = make(num_envs), make(num_envs)
     rng, seeds, everyone = np.random.default_rng(0), _Seeds(), np.arange(num_envs)
-    observation = env.reset(everyone, seeds.draw(num_envs))
+    observation = env.reset(everyone, seeds.take(num_envs))
     for _ in range(-(-pairs // num_envs)):
         for action in random_actions(env, rng, int(rng.integers(1, 4))):
             step = env.step(action)
             observation = step.observation
             ended = np.flatnonzero(step.terminated | step.truncated)
             if ended.size:
-                first = env.reset(ended, seeds.draw(ended.size))
+                first = env.reset(ended, seeds.take(ended.size))
                 observation = _put(observation, ended, first)
-        rows = env.snapshot(everyone)
+        snapshot = env.snapshot(everyone)
         actions = random_actions(env, rng, horizon)
         future = rollout(env, actions)
 
-        assert same(env.restore(everyone, rows), observation), "restore: another observation"
+        assert same(env.restore(everyone, snapshot), observation), "restore: another observation"
         for t, (a, b) in enumerate(zip(future, rollout(env, actions), strict=True)):
             assert_same_step(a, b, f"in place, {t} steps after the restore")
 
         order = rng.permutation(num_envs)
         for batch, where in ((env, "another row"), (other, "another batch")):
-            again = batch.restore(everyone, take_rows(rows, order))
+            again = batch.restore(everyone, take_rows(snapshot, order))
             assert same(again, take(observation, order)), f"{where}: another observation"
             moved = rollout(batch, actions[:, order])
             for t, (a, b) in enumerate(zip(future, moved, strict=True)):
                 assert_same_step(take(a, order), b, f"in {where}, {t} steps after the restore")
-        env.restore(everyone, rows)
+        env.restore(everyone, snapshot)
     env.close()
     other.close()
 
@@ -112,23 +112,23 @@ def check_replay_of_ends(make: Make, pairs: int, *, num_envs: int = 32) -> None:
     rng, seeds, everyone = np.random.default_rng(1), _Seeds(), np.arange(num_envs)
     found = 0
     while found < pairs:
-        env.reset(everyone, seeds.draw(num_envs))
+        env.reset(everyone, seeds.take(num_envs))
         going = np.ones(num_envs, bool)
-        last: dict[int, tuple[Rows, np.ndarray, Step]] = {}
+        last: dict[int, tuple[Snapshot, np.ndarray, Step]] = {}
         while going.any():
-            rows, action = env.snapshot(everyone), random_actions(env, rng)
+            snapshot, action = env.snapshot(everyone), random_actions(env, rng)
             step = env.step(action, going.copy())
             for row in np.flatnonzero(going & (step.terminated | step.truncated)):
                 one = np.array([row])
-                last[int(row)] = (take_rows(rows, one), action[one], take(step, one))
+                last[int(row)] = (take_rows(snapshot, one), action[one], take(step, one))
             going &= ~(step.terminated | step.truncated)
         for shift, where in ((0, "in place"), (1, "in another row")):
             actions = random_actions(env, rng)
             # Elsewhere and at another time, so that nothing is right by having stayed.
-            env.reset(everyone, seeds.draw(num_envs))
-            for row, (rows, action, _) in last.items():
+            env.reset(everyone, seeds.take(num_envs))
+            for row, (snapshot, action, _) in last.items():
                 target = (row + shift) % num_envs
-                env.restore(np.array([target]), rows)
+                env.restore(np.array([target]), snapshot)
                 actions[target] = action[0]
             again = env.step(actions)
             for row, (_, _, step) in last.items():
@@ -147,7 +147,7 @@ def check_mask(make: Make, *, num_envs: int = 8, steps: int = 12) -> None:
     idle = np.arange(0, num_envs, 2)
     active = np.ones(num_envs, bool)
     active[idle] = False
-    rows = env.snapshot(idle)
+    snapshot = env.snapshot(idle)
     for action in random_actions(env, rng, steps):
         masked, full = env.step(action, active.copy()), twin.step(action)
         assert_same_step(take(masked, active), take(full, active), "beside idle rows")
@@ -156,7 +156,7 @@ def check_mask(make: Make, *, num_envs: int = 8, steps: int = 12) -> None:
         assert not (masked.terminated | masked.truncated)[idle].any(), "idle rows ended"
         if (full.terminated | full.truncated).any():
             break
-    assert same(dict(rows), dict(env.snapshot(idle))), "the state of idle rows changed"
+    assert same(dict(snapshot), dict(env.snapshot(idle))), "the state of idle rows changed"
     env.close()
     twin.close()
 
@@ -191,7 +191,7 @@ def check_handed_out(make: Make, *, num_envs: int = 4, steps: int = 6) -> None:
     env, rng, everyone = make(num_envs), np.random.default_rng(4), np.arange(num_envs)
     kept = [env.reset(everyone, everyone)]
     copies = [[leaf.copy() for leaf in leaves(kept[0])]]
-    rows = env.snapshot(everyone)
+    start = env.snapshot(everyone)
     for action in random_actions(env, rng, steps):
         step = env.step(action)
         for part in (step.observation, step.reward, step.terminated, step.truncated):
@@ -202,7 +202,7 @@ def check_handed_out(make: Make, *, num_envs: int = 4, steps: int = 6) -> None:
     snapshot = dict(env.snapshot(everyone))
     kept.append(snapshot)
     copies.append([leaf.copy() for leaf in leaves(snapshot)])
-    kept.append(env.restore(everyone, rows))
+    kept.append(env.restore(everyone, start))
     copies.append([leaf.copy() for leaf in leaves(kept[-1])])
     env.step(random_actions(env, rng))
     kept.append(env.reset(everyone[:2], everyone[:2]))

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from trellis import envs
-from trellis.envs.spaces import PictureFeatures, observation_encoder
+from trellis.spaces import PictureFeatures, observation_encoder
 
 
 class Still(gymnasium.Env):
@@ -35,18 +35,18 @@ def test_no_action_leaves_its_space(bounds):
     low, high = bounds
     batch = envs.make(Still, 5, low=low, high=high)
     batch.reset(np.arange(5), np.arange(5))
-    drawn = np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]], np.float32)
-    batch.step(drawn)  # the environment would complain
+    sampled = np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]], np.float32)
+    batch.step(sampled)  # the environment would complain
     middle = low / 2 + high / 2
-    mapped = batch.map_actions(drawn)[:, 0]
+    mapped = batch.map_actions(sampled)[:, 0]
     np.testing.assert_allclose(mapped, [low, low, middle, high, high], rtol=1e-6, atol=1e-6)
 
 
 def test_what_is_bounded_is_stretched_whatever_else_is_not():
     batch = envs.make(Still, 3, low=[0.0, -np.inf, -3.0], high=[500.0, np.inf, np.inf])
-    drawn = np.repeat(np.array([[-4.0], [0.0], [4.0]], np.float32), 3, axis=1)
+    sampled = np.repeat(np.array([[-4.0], [0.0], [4.0]], np.float32), 3, axis=1)
     expected = [[0.0, -4.0, -3.0], [250.0, 0.0, 0.0], [500.0, 4.0, 4.0]]
-    np.testing.assert_array_equal(batch.map_actions(drawn), expected)
+    np.testing.assert_array_equal(batch.map_actions(sampled), expected)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", Still])

@@ -1,4 +1,4 @@
-"""The door to all environments: the fastest that fits, and words where there is none."""
+"""`make` returns the fastest batch that fits, or an error that says what to do."""
 
 import subprocess
 import sys
@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import trellis.envs
-from trellis.envs import MissingExtraError, UnknownEnvironmentError, catalog, list_environments
+from trellis.envs import MissingExtraError, UnknownEnvironmentError, list_environments, lookup
 from trellis.envs.batch import Restorability
-from trellis.envs.gym.rows import GymBatch
-from trellis.envs.gym.vector import VectorBatch
-from trellis.envs.gym.workers import WorkerBatch
+from trellis.envs.gym.batch import GymBatch
+from trellis.envs.gym.worker_batch import WorkerBatch
 
 
 class Plain(gymnasium.Env):
@@ -32,7 +31,7 @@ class Plain(gymnasium.Env):
 )
 def test_ours_are_taken_where_there_is_one(env_id):
     batch = trellis.envs.make(env_id, 2)
-    assert not isinstance(batch, GymBatch | VectorBatch)
+    assert not isinstance(batch, GymBatch)
     assert batch.restorability is Restorability.SERIALIZABLE
     assert (batch.env_id, batch.num_envs) == (env_id, 2)
     assert np.isfinite(batch.reset(np.arange(2), np.arange(2))).all()
@@ -45,14 +44,13 @@ def test_options_reach_ours():
     seen = trellis.envs.make("Hopper-v5", 1, exclude_current_positions_from_observation=False)
     assert not isinstance(seen, GymBatch)
     assert seen.observation_space.shape == (12,)
-    # Ours draw without being asked beforehand; a window is Gymnasium's business.
-    drawn = trellis.envs.make("CartPole-v1", 1, render_mode="rgb_array")
-    assert not isinstance(drawn, GymBatch)
+    # Ours render without being asked beforehand.
+    pictured = trellis.envs.make("CartPole-v1", 1, render_mode="rgb_array")
+    assert not isinstance(pictured, GymBatch)
 
 
 def test_what_ours_do_not_know_goes_to_gymnasium():
     assert isinstance(trellis.envs.make("Hopper-v5", 1, camera_id=0), GymBatch)
-    assert isinstance(trellis.envs.make("CartPole-v1", 1, vector=True), VectorBatch)
     assert isinstance(trellis.envs.make("Pendulum-v1", 1), GymBatch)
     assert isinstance(trellis.envs.make("Ant-v5", 1), GymBatch)
     assert isinstance(trellis.envs.make(Plain, 1), GymBatch)
@@ -68,9 +66,6 @@ def test_atari_by_other_ids_and_options_goes_to_gymnasium():
     batch.close()
     batch = trellis.envs.make("PongNoFrameskip-v4", 1)
     assert batch.observation_space.shape == (210, 160, 3)
-    batch.close()
-    batch = trellis.envs.make("ALE/Pong-v5", 2, vector=True)  # which has no mode without resets
-    assert isinstance(batch, VectorBatch)
     batch.close()
 
 
@@ -116,8 +111,8 @@ def test_an_id_like_no_other_brings_no_guess():
     ],
 )
 def test_a_missing_extra_is_named_with_its_install_line(monkeypatch, env_id, package, line):
-    present = catalog._installed
-    monkeypatch.setattr(catalog, "_installed", lambda name: name != package and present(name))
+    present = lookup.installed
+    monkeypatch.setattr(lookup, "installed", lambda name: name != package and present(name))
     with pytest.raises(MissingExtraError, match=line):
         trellis.envs.make(env_id, 1)
     listed = {row.env_id: row for row in list_environments()}

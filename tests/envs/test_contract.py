@@ -1,25 +1,18 @@
-"""One suite over every environment of ours that can be put back."""
+"""One suite over every batched environment of ours."""
 
 from functools import partial
 
 import pytest
 
+import trellis.envs
 from tests.envs import contract
 from trellis.envs.batch import Restorability
-from trellis.envs.classic.cartpole import CartPole, PaperCartPole
-from trellis.envs.mujoco import paper
-from trellis.envs.mujoco import v5 as mujoco_v5
+from trellis.envs.mujoco import paper, v5
 
 # Short episodes, so that those which never fall have ends too.
 LIMIT = 25
-MAKERS = {
-    env_id: partial(make, env_id, max_episode_steps=LIMIT)
-    for make, tasks in ((mujoco_v5.make, mujoco_v5.TASKS), (paper.make, paper.TASKS))
-    for env_id in tasks
-} | {
-    "CartPole-v1": partial(CartPole, max_episode_steps=LIMIT),
-    "trellis/PaperCartPole-v0": partial(PaperCartPole, max_episode_steps=LIMIT),
-}
+IDS = (*v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
+MAKERS = {env_id: partial(trellis.envs.make, env_id, max_episode_steps=LIMIT) for env_id in IDS}
 every_environment = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 
 

@@ -27,7 +27,6 @@ def make_samples(seed=0):
         terminated=terminated,
         truncated=truncated,
         age=nothing,
-        weight=nothing,
         final_at=final_at,
         final_observation=nothing,
         last_observation=nothing,
@@ -43,7 +42,8 @@ def problem():
     assert (samples.truncated & ~samples.terminated).any()
     value = rng.normal(size=(T, N))
     final_value = rng.normal(size=len(samples.final_at))
-    return samples, value, final_value, rng.normal(size=N)
+    samples = samples._replace(final_observation=final_value, last_observation=rng.normal(size=N))
+    return samples, value, successor_values(samples, value, lambda observation, age: observation)
 
 
 def test_discounted_sums_are_the_recurrence():
@@ -56,9 +56,9 @@ def test_discounted_sums_are_the_recurrence():
 
 
 def test_successors_tell_the_two_ends_apart(problem):
-    samples, value, final_value, last_value = problem
-    successor = successor_values(samples, value, final_value, last_value)
-    finals = {tuple(at): v for at, v in zip(samples.final_at, final_value, strict=True)}
+    samples, value, successor = problem
+    at_ends = zip(samples.final_at, samples.final_observation, strict=True)
+    finals = {tuple(at): v for at, v in at_ends}
     for t in range(T):
         for i in range(N):
             if samples.terminated[t, i]:
@@ -66,32 +66,26 @@ def test_successors_tell_the_two_ends_apart(problem):
             elif samples.truncated[t, i]:
                 expected = finals[t, i]
             else:
-                expected = last_value[i] if t == T - 1 else value[t + 1, i]
+                expected = samples.last_observation[i] if t == T - 1 else value[t + 1, i]
             np.testing.assert_allclose(successor[t, i], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("with_critic", [True, False])
-def test_path_returns_are_discounted_sums_to_the_end_of_the_path(problem, with_critic):
-    samples, value, final_value, last_value = problem
-    successor = successor_values(samples, value, final_value, last_value)
-    if not with_critic:
-        successor = np.zeros_like(successor)
-    result = path_returns(samples.reward, samples, successor, GAMMA)
+def test_path_returns_are_discounted_sums_to_the_end_of_the_path(problem):
+    samples, _, _ = problem
+    result = path_returns(samples.reward, samples, GAMMA)
     for i in range(N):
         for t in range(T):
             total, discount = 0.0, 1.0
             for k in range(t, T):
                 total += discount * samples.reward[k, i]
                 discount *= GAMMA
-                if samples.ended[k, i] or k == T - 1:
-                    total += discount * successor[k, i]
+                if samples.ended[k, i]:
                     break
             np.testing.assert_allclose(result[t, i], total, rtol=1e-5, atol=1e-5)
 
 
 def test_gae_is_the_sum_of_discounted_residuals(problem):
-    samples, value, final_value, last_value = problem
-    successor = successor_values(samples, value, final_value, last_value)
+    samples, value, successor = problem
     result = gae(samples.reward, samples, value, successor, GAMMA, LAM)
     delta = samples.reward + GAMMA * successor - value
     for i in range(N):
@@ -106,10 +100,11 @@ def test_gae_is_the_sum_of_discounted_residuals(problem):
 
 
 def test_gae_with_lambda_one_is_the_return_minus_the_value(problem):
-    samples, value, final_value, last_value = problem
-    successor = successor_values(samples, value, final_value, last_value)
+    samples, value, successor = problem
     advantage = gae(samples.reward, samples, value, successor, GAMMA, 1.0)
-    returns = path_returns(samples.reward, samples, successor, GAMMA)
+    stops = samples.ended.copy()
+    stops[-1] = True
+    returns = path_returns(samples.reward + stops * GAMMA * successor, samples, GAMMA)
     np.testing.assert_allclose(advantage, returns - value, rtol=1e-4, atol=1e-5)
 
 

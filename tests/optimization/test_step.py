@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 
 from tests.problems import POLICIES, random_batch, random_theta
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Estimator, cut, gradient_and_outputs, sum_evaluation
+from trellis.estimation.surrogate import (
+    Estimator,
+    EvaluationSums,
+    GradientSums,
+    cut,
+    gradient_and_outputs,
+    sum_evaluation,
+)
 from trellis.optimization.conjugate_gradient import python_while
+from trellis.optimization.objective import Maximum, Start
 from trellis.optimization.rules import RULES
-from trellis.optimization.step import Evaluation, Status, take_step
+from trellis.optimization.step import Status, take_step
 from trellis.optimization.trust_region import TrustRegion
 
 SETTINGS = {
@@ -40,19 +48,22 @@ class QuadraticObjective:
         self.theta, self.g, self.per_state = theta, g, per_state
         self.A = np.mean(per_state, axis=0)
 
-    def gradient(self):
-        return jnp.asarray(1.0), jnp.asarray(self.g)
+    def start(self):
+        # Sums over states whose total weights differ, so that every division is seen.
+        sums = GradientSums(jnp.asarray(2.0), 2.0 * jnp.asarray(self.g), 2.0, 4.0)
+        return Start(sums, 3.0)
 
     def fisher_product(self, v):
-        return self.A @ v
+        return 3.0 * self.A @ v
 
     def max_quadratic_kl(self, direction):
-        return jnp.max(0.5 * jnp.einsum("i,nij,j->n", direction, self.per_state, direction))
+        each = 0.5 * jnp.einsum("i,nij,j->n", direction, self.per_state, direction)
+        return Maximum(jnp.max(each))
 
     def evaluate(self, direction, multiple):
         d = multiple * direction
         each = 0.5 * jnp.einsum("i,nij,j->n", d, self.per_state, d)
-        return Evaluation(self.g @ d, jnp.mean(each), jnp.max(each))
+        return EvaluationSums(2.0 * self.g @ d, 4.0 * jnp.mean(each), jnp.max(each))
 
 
 def quadratic(seed=0, size=6):
@@ -62,6 +73,10 @@ def quadratic(seed=0, size=6):
     return QuadraticObjective(rng.normal(size=size), rng.normal(size=size), per_state)
 
 
+# The same step, without a program to compile for every problem.
+step_by_plain_loop = functools.partial(take_step, while_loop=python_while)
+
+
 @pytest.mark.usefixtures("x64")
 class TestOnAQuadratic:
     exact = functools.partial(StepConfig, cg_iterations=100, damping=0.0, cg_tolerance=1e-14)
@@ -69,7 +84,7 @@ class TestOnAQuadratic:
     @pytest.mark.parametrize("max_kl", [1e-4, 0.01, 1.0])
     def test_trpo_goes_to_the_bound(self, max_kl):
         problem = quadratic()
-        theta, info = take_step(problem, problem.theta, self.exact("trpo", max_kl=max_kl))
+        theta, info = step_by_plain_loop(problem, problem.theta, self.exact("trpo", max_kl=max_kl))
         s = np.linalg.solve(problem.A, problem.g)
         expected = np.sqrt(2 * max_kl / (s @ problem.A @ s)) * s
         np.testing.assert_allclose(theta - problem.theta, expected, rtol=1e-6)
@@ -79,35 +94,35 @@ class TestOnAQuadratic:
 
     def test_the_gain_is_predicted_exactly(self):
         problem = quadratic(1)
-        theta, info = take_step(problem, problem.theta, self.exact("trpo"))
+        theta, info = step_by_plain_loop(problem, problem.theta, self.exact("trpo"))
         np.testing.assert_allclose(info.predicted_gain, problem.g @ (theta - problem.theta))
         np.testing.assert_allclose(info.surrogate_after, 1.0 + info.predicted_gain)
 
     def test_damping_stays_out_of_the_step_length_unless_asked_for(self):
         problem = quadratic(2)
         damped = self.exact("trpo", damping=5.0)
-        _, info = take_step(problem, problem.theta, damped)
+        _, info = step_by_plain_loop(problem, problem.theta, damped)
         np.testing.assert_allclose(info.mean_kl, damped.max_kl, rtol=1e-6)
         asked = self.exact("trpo", damping=5.0, damping_in_step_length=True)
-        _, info = take_step(problem, problem.theta, asked)
+        _, info = step_by_plain_loop(problem, problem.theta, asked)
         assert info.mean_kl < 0.9 * asked.max_kl
 
     def test_max_kl_puts_the_worst_state_at_the_bound(self):
         problem = quadratic(3)
-        _, info = take_step(problem, problem.theta, self.exact("max-kl"))
+        _, info = step_by_plain_loop(problem, problem.theta, self.exact("max-kl"))
         np.testing.assert_allclose(info.max_kl, 0.01, rtol=1e-6)
         assert info.mean_kl < info.max_kl <= 0.01
 
     def test_natural_gradient_takes_its_multiplier(self):
         problem = quadratic(4)
         config = self.exact("natural-gradient", multiplier=0.3)
-        theta, _ = take_step(problem, problem.theta, config)
+        theta, _ = step_by_plain_loop(problem, problem.theta, config)
         expected = 0.3 * np.linalg.solve(problem.A, problem.g)
         np.testing.assert_allclose(theta - problem.theta, expected, rtol=1e-8)
 
     def test_policy_gradient_stays_in_its_ball(self):
         problem = quadratic(5)
-        theta, _ = take_step(problem, problem.theta, self.exact("policy-gradient"))
+        theta, _ = step_by_plain_loop(problem, problem.theta, self.exact("policy-gradient"))
         step = theta - problem.theta
         np.testing.assert_allclose(0.5 * step @ step, 0.01, rtol=1e-6)
         np.testing.assert_allclose(
@@ -117,14 +132,14 @@ class TestOnAQuadratic:
     def test_policy_gradient_with_a_multiplier_is_plain_ascent(self):
         problem = quadratic(5)
         config = self.exact("policy-gradient", multiplier=0.01)
-        theta, _ = take_step(problem, problem.theta, config)
+        theta, _ = step_by_plain_loop(problem, problem.theta, config)
         np.testing.assert_allclose(theta - problem.theta, 0.01 * problem.g)
 
     @pytest.mark.parametrize("penalty", [0.1, 1.0, 100.0])
     def test_kl_penalty_maximizes_the_penalized_objective(self, penalty):
         problem = quadratic(6)
         config = self.exact("kl-penalty", penalty=penalty)
-        theta, info = take_step(problem, problem.theta, config)
+        theta, info = step_by_plain_loop(problem, problem.theta, config)
         expected = np.linalg.solve(problem.A, problem.g) / penalty
         np.testing.assert_allclose(theta - problem.theta, expected, rtol=0.1)
         assert info.status == Status.ACCEPTED
@@ -138,14 +153,14 @@ class TestOnAQuadratic:
     def test_a_direction_of_negative_curvature_is_a_status(self):
         problem = quadratic(8)
         problem.A = -problem.A
-        theta, info = take_step(problem, problem.theta, self.exact("trpo"))
+        theta, info = step_by_plain_loop(problem, problem.theta, self.exact("trpo"))
         assert info.status == Status.CURVATURE_NOT_POSITIVE
         assert theta.tobytes() == problem.theta.tobytes()
 
     def test_an_objective_that_never_improves_is_a_status(self):
         problem = quadratic(9)
-        problem.evaluate = lambda *_: Evaluation(*jnp.array([-1.0, 0.001, 0.001]))
-        theta, info = take_step(problem, problem.theta, StepConfig())
+        problem.evaluate = lambda *_: EvaluationSums(*jnp.array([-2.0, 0.004, 0.001]))
+        theta, info = step_by_plain_loop(problem, problem.theta, StepConfig())
         assert info.status == Status.NO_IMPROVEMENT
         assert info.backtracks == StepConfig().max_backtracks
         assert theta.tobytes() == problem.theta.tobytes()
@@ -154,14 +169,14 @@ class TestOnAQuadratic:
 
     def test_a_constraint_that_stays_violated_is_a_status(self):
         problem = quadratic(9)
-        problem.evaluate = lambda *_: Evaluation(*jnp.array([1.0, 0.02, 0.02]))
-        _, info = take_step(problem, problem.theta, StepConfig())
+        problem.evaluate = lambda *_: EvaluationSums(*jnp.array([2.0, 0.08, 0.02]))
+        _, info = step_by_plain_loop(problem, problem.theta, StepConfig())
         assert info.status == Status.CONSTRAINT_VIOLATED
 
     def test_without_the_line_search_the_full_step_is_taken(self):
         problem = quadratic(9)
-        problem.evaluate = lambda *_: Evaluation(*jnp.array([-1.0, 0.02, 0.02]))
-        theta, info = take_step(problem, problem.theta, StepConfig(line_search=False))
+        problem.evaluate = lambda *_: EvaluationSums(*jnp.array([-2.0, 0.08, 0.02]))
+        theta, info = step_by_plain_loop(problem, problem.theta, StepConfig(line_search=False))
         assert info.status == Status.ACCEPTED
         assert not np.array_equal(theta, problem.theta)
 

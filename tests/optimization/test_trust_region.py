@@ -8,6 +8,9 @@ from trellis.optimization.step import Status
 from trellis.optimization.trust_region import TrustRegion, local_step
 
 POLICY = POLICIES["gaussian"]
+# Sizes that the tests share, so that each program is compiled once.
+WHOLE = {"expected_states": 2000}
+CHUNKED = {"expected_states": 2000, "largest_chunk": 128}
 
 
 def problem(n=300, seed=0, **options):
@@ -17,10 +20,10 @@ def problem(n=300, seed=0, **options):
 
 
 def test_the_same_input_gives_the_same_bytes():
-    theta, batch = problem(5000)
+    theta, batch = problem(2000)
     results = []
     for _ in range(2):
-        step = TrustRegion(POLICY, StepConfig(), expected_states=5000)
+        step = TrustRegion(POLICY, StepConfig(), **WHOLE)
         results += [step.step(theta, batch, np.random.default_rng(1)) for _ in range(2)]
     first_theta, first_info = results[0]
     assert first_info.status == Status.ACCEPTED
@@ -32,9 +35,9 @@ def test_the_same_input_gives_the_same_bytes():
 def test_batches_that_came_before_do_not_matter():
     """Capacity grows with the largest batch seen; results must not notice."""
     theta, batch = problem(700)
-    fresh = TrustRegion(POLICY, StepConfig(), expected_states=500)
-    used = TrustRegion(POLICY, StepConfig(), expected_states=500)
-    used.step(theta, problem(5000)[1], np.random.default_rng(0))
+    fresh = TrustRegion(POLICY, StepConfig(), **CHUNKED)
+    used = TrustRegion(POLICY, StepConfig(), **CHUNKED)
+    used.step(theta, problem(2000)[1], np.random.default_rng(0))
     one, _ = fresh.step(theta, batch, np.random.default_rng(1))
     other, _ = used.step(theta, batch, np.random.default_rng(1))
     assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
@@ -42,10 +45,7 @@ def test_batches_that_came_before_do_not_matter():
 
 def test_chunked_equals_whole_to_rounding():
     theta, batch = problem(2000)
-    steps = [
-        TrustRegion(POLICY, StepConfig(), expected_states=2000, largest_chunk=chunk)
-        for chunk in (2048, 128)
-    ]
+    steps = [TrustRegion(POLICY, StepConfig(), **sizes) for sizes in (WHOLE, CHUNKED)]
     (one, _), (other, _) = (s.step(theta, batch, np.random.default_rng(1)) for s in steps)
     moved = np.linalg.norm(np.asarray(one) - theta)
     assert moved > 0
@@ -53,9 +53,9 @@ def test_chunked_equals_whole_to_rounding():
 
 
 def test_fifty_batches_of_varying_size_compile_at_most_three_times():
-    step = TrustRegion(POLICY, StepConfig(), expected_states=3000)
-    sizes = np.random.default_rng(0).integers(1500, 6000, size=50)
-    theta, batch = problem(6000)
+    step = TrustRegion(POLICY, StepConfig(), **CHUNKED)
+    sizes = np.random.default_rng(0).integers(500, 2000, size=50)
+    theta, batch = problem(2000)
     compiled_before = local_step._cache_size()
     for size in sizes:
         part = type(batch)(*(leaf[:size] for leaf in batch))

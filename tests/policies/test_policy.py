@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.policies.networks import MLP, linear, orthogonal
+from trellis.policies.networks import MLP, orthogonal
 from trellis.policies.policy import Policy
 
 
@@ -14,7 +14,7 @@ def test_the_papers_swimmer_has_364_parameters_without_hidden_biases():
 
 
 def test_the_papers_cart_pole_has_six():
-    assert Policy(linear(4, 1), DiagGaussian(1)).num_params == 6
+    assert Policy(MLP(4, (), 1), DiagGaussian(1)).num_params == 6
 
 
 def test_theta_is_the_weights_in_order_and_then_the_free_parameters():
@@ -69,7 +69,7 @@ def test_a_network_that_does_not_fit_the_distribution_is_refused():
 
 
 def test_a_wrong_theta_is_refused():
-    policy = Policy(linear(4, 1), DiagGaussian(1))
+    policy = Policy(MLP(4, (), 1), DiagGaussian(1))
     with pytest.raises(ValueError, match=r"must have shape \(6,\)"):
         policy.distribution_params(np.zeros(7), np.zeros((2, 4)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trellis.config import TrainConfig, to_json
-from trellis.reproduce.sweep import RunPlan
+from trellis.reproduce.run_plan import RunPlan
 
 
 def write_run(

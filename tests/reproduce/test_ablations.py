@@ -7,26 +7,25 @@ import numpy as np
 import pytest
 
 from tests.reproduce.invented import write_run
-from trellis.cli.messages import UsageError
 from trellis.reproduce.ablations import experiment as ablations
-from trellis.reproduce.ablations.claims import _line_search, claims, largest_fall
-from trellis.reproduce.ablations.experiment import VARIATIONS
-from trellis.reproduce.comparison import plans as comparison_runs
+from trellis.reproduce.ablations.claims import claims, largest_fall
+from trellis.reproduce.ablations.plans import TASK, VARIATIONS
+from trellis.reproduce.comparison import plans as comparison_plans
+from trellis.reproduce.files import ResultsError
 
 pytest.importorskip("matplotlib")
 
 
-def test_a_variation_changes_one_setting(tmp_path):
+def test_a_variation_changes_one_setting():
     def settings(config):
         return {**vars(config.step), "sampling": config.sampling, "steps": config.total_steps}
 
-    (base,) = comparison_runs.seed_plans(
-        ablations.TASK, comparison_runs.METHODS["trpo"], 1, comparison_runs.Scale()
-    )
+    theirs = settings(comparison_plans.settings(TASK, comparison_plans.METHODS["trpo"]))
+    experiment = ablations.Ablations(seeds=1)
     changed = {}
     for variation in VARIATIONS:
-        (plan,) = ablations.plans(variation, 1, 1.0, tmp_path / "ablations", 2)
-        ours, theirs = settings(plan.config), settings(base.config)
+        (plan,) = experiment.plans(variation)
+        ours = settings(plan.config)
         changed[variation.name] = {k: v for k, v in ours.items() if v != theirs[k]}
     assert changed["cg-iterations-40"] == {"cg_iterations": 40}
     assert changed["cg-iterations-10"] == changed["max-kl-0.01"] == {}
@@ -41,15 +40,16 @@ def invent_runs(folder):
     """Two seeds of every variation; the folders that were written."""
     finals = {"penalty-0.111": -50.0, "penalty-9": 5.0, "max-kl-0.000123": 10.0, "penalty-0.333": 0}
     written = set()
+    experiment = ablations.Ablations(seeds=2, scale=0.1, runs=folder)
     for variation in VARIATIONS:
-        for plan in ablations.plans(variation, 2, 0.1, folder, 2):
+        for plan in experiment.plans(variation):
             if plan.folder in written:
                 continue
             written.add(plan.folder)
-            last = finals.get(variation.name, 100.0 + plan.seed)
+            last = finals.get(variation.name, 100.0 + plan.config.seed)
             seen = list(np.linspace(-100.0, last, 10))
             kl = variation.value if variation.group == "max-kl" else 0.01
-            if variation.name == "no-line-search-0.09" and plan.seed == 1:
+            if variation.name == "no-line-search-0.09" and plan.config.seed == 1:
                 seen[8] = -100.0
                 kl = 0.9
             write_run(plan.folder, plan.config, seen, iteration_steps=5000, kl=kl)
@@ -57,11 +57,11 @@ def invent_runs(folder):
 
 
 def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    monkeypatch.setattr(comparison_plans, "ITERATIONS", 10)
     out, runs = tmp_path / "out", tmp_path / "ablations"
     written = invent_runs(runs)
     said: list[str] = []
-    found = ablations.run(out, VARIATIONS, 2, 0.1, 2, said.append, runs=runs)
+    found = ablations.Ablations(out, seeds=2, scale=0.1, runs=runs).run(said.append)
     # The unchanged runs are counted once, and are those of the comparison.
     assert said == [f"{len(written)} of {len(written)} runs are finished"]
     assert len(written) == 2 * (len(VARIATIONS) - 2)
@@ -86,41 +86,42 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
 
 
 def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_runs, "ITERATIONS", 10)
+    monkeypatch.setattr(comparison_plans, "ITERATIONS", 10)
     out, runs = tmp_path / "out", tmp_path / "ablations"
     invent_runs(runs)
 
     def run(*parts, scale=0.1, seeds=2):
-        variations = ablations.chosen(parts)
-        return ablations.run(out, variations, seeds, scale, 2, lambda _: None, runs=runs)
+        chosen = {"parts": parts} if parts else {}
+        experiment = ablations.Ablations(out, seeds=seeds, scale=scale, runs=runs, **chosen)
+        return experiment.run(lambda _: None)
 
     def without_maker(rows):
         return [{k: v for k, v in r.items() if k not in ("command", "commit")} for r in rows]
 
-    drawn = []
+    plotted = []
     with monkeypatch.context() as without:
-        without.setattr(ablations.ablations_figure, "draw", lambda *_: drawn.append(1))
+        without.setattr(ablations.figure, "plot", lambda *_: plotted.append(1))
         again = run()
         (out / "ablations.json").unlink()
         first = run("penalty")
-    assert len(drawn) == 2
+    assert len(plotted) == 2
     assert not first["claims"]  # Whose sentence is about a constraint, too.
     second = run("cg-iterations", "max-kl")
     assert [claim["group"] for claim in second["claims"]] == ["cg-iterations", "penalty"]
-    assert "--parts cg-iterations max-kl --seeds 2" in second["rows"][0]["command"]
+    assert "--parts cg-iterations max-kl" in second["rows"][0]["command"]
     assert (out / "ablations.png").stat().st_size > 50_000  # Of what there is.
-    monkeypatch.setattr(ablations.ablations_figure, "draw", lambda *_: None)
+    monkeypatch.setattr(ablations.figure, "plot", lambda *_: None)
     last = run("no-line-search", "fisher-fraction")
     assert without_maker(last["rows"]) == without_maker(again["rows"])
     assert last["claims"] == again["claims"]
-    with pytest.raises(UsageError, match=r"has 2 seeds, which 1 would replace: .*--out"):
+    with pytest.raises(ResultsError, match=r"has 2 seeds, which 1 would replace: .*--out"):
         run("penalty", seeds=1)
     assert json.loads((out / "ablations.json").read_text()) == last
     for parts in (("penalty",), ()):
-        with pytest.raises(UsageError, match=r"has ablations at scale 0\.1, not 1"):
+        with pytest.raises(ResultsError, match=r"has ablations at scale 0\.1, not 1"):
             run(*parts, scale=1.0)
     with pytest.raises(ValueError, match="there is no part 'cg'; there are no-line-search"):
-        ablations.chosen(["cg"])
+        ablations.Ablations(parts=("cg",))
 
 
 def row(group, value, final, *, paper=False, fall=0.0, mean=None, high=None):
@@ -183,7 +184,7 @@ def test_noise_about_no_progress_is_no_catastrophe_and_more_of_them_are_counted_
             row("max-kl", 0.09, 10.0, fall=falls[2]),
             row("no-line-search", 0.09, 10.0, fall=falls[3]),
         ]
-        return _line_search(rows)["holds"]
+        return claims(rows)[0]["holds"]
 
     assert judge(0.0, 0.0, 0.0, 6.0) is True
     assert judge(0.0, 0.0, 0.0, 1.0) is False  # of a way of 10

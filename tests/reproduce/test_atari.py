@@ -8,78 +8,83 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from tests.reproduce.invented import write_run
-from trellis import presets
-from trellis.cli.messages import UsageError
-from trellis.cli.reproduce import reproduce
+from trellis import checkpoint_format, presets
 from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
 from trellis.envs.batch import Step
-from trellis.estimation.normalization import moments_of, no_moments
-from trellis.reproduce.atari import experiment as atari
+from trellis.moments import Moments
+from trellis.policies.build import build_policy
+from trellis.policies.saved import SavedPolicy, describe
 from trellis.reproduce.atari import scores as atari_scores
+from trellis.reproduce.atari.experiment import Atari
 from trellis.reproduce.atari.figure import cost_curve
-from trellis.reproduce.atari.plans import GAMES, Experiment, env_id, extend
+from trellis.reproduce.atari.plans import GAMES, env_id, extend
 from trellis.reproduce.atari.table import rows
+from trellis.reproduce.experiment import command
+from trellis.reproduce.files import ResultsError
 from trellis.runs import checkpoint
 from trellis.runs.folder import RunFolderError, read_config, write_config
-from trellis.training.evaluation import play
-from trellis.training.state import Evaluation
+from trellis.training.evaluation import Evaluation, play
 
 PONG, BREAKOUT = env_id("Pong"), env_id("Breakout")
 
 
 def test_a_paper_run_has_tables_3s_budget_and_scale_never_takes_iterations():
-    full = Experiment(["Pong"], "paper/atari-single-path").plans[0].config
+    full = Atari(games=("Pong",), preset="paper/atari-single-path").plans[0].config
     assert (full.sampling.most_steps, full.max_iterations) == (100_000, 500)
     assert full.total_steps == 500 * 100_000
     assert full.env == "ALE/Pong-v5"
-    vine = Experiment(["Pong"], "paper/atari-vine", scale=0.5).plans[0].config
+    vine = Atari(games=("Pong",), preset="paper/atari-vine", scale=0.5).plans[0].config
     assert vine.sampling.most_steps == 200_000
     assert vine.max_iterations == 500
-    (plan,) = Experiment(["Pong"], "paper/atari-single-path", scale=0.1, steps=50_000).plans
+    asked = {"preset": "paper/atari-single-path", "scale": 0.1, "steps": 50_000}
+    (plan,) = Atari(games=("Pong",), **asked).plans
     assert plan.config.sampling.most_steps == 3 * 3125
     assert plan.config.total_steps == 50_000
     assert plan.folder.as_posix() == "runs/atari/paper-atari-single-path-scale-0.1/Pong-0"
-    modern = Experiment(["Pong", "Qbert"], seeds=2, steps=10**7).plans
+    modern = Atari(games=("Pong", "Qbert"), seeds=2, steps=10**7).plans
     assert [plan.folder.name for plan in modern] == ["Pong-0", "Pong-1", "Qbert-0", "Qbert-1"]
     assert modern[3].config.total_steps == 10**7
 
 
 def test_the_command_is_what_was_asked_for():
-    asked = Experiment(["Pong"], "paper/atari-vine", steps=10, scale=0.5, runs=Path("there"))
-    start = "trellis reproduce atari --games Pong --preset paper/atari-vine --runs there"
-    trained = f"{start} --steps 10 --scale 0.5 --seeds 1 --parallel 2 --out here"
-    assert asked.command(Path("here"), report_only=False) == trained
-    assert asked.command(Path("here"), report_only=True) == f"{start} --report-only --out here"
-    with pytest.raises(UsageError, match="--report-only is an option of atari: theory has none"):
-        reproduce("theory", report_only=True)
+    asked = {"games": ("Pong",), "preset": "paper/atari-vine", "steps": 10, "scale": 0.5}
+    experiment = Atari(Path("here"), runs=Path("there"), **asked)
+    assert command(experiment) == (
+        "trellis reproduce atari --out here --seeds 1 --runs there --parallel 2 --games Pong"
+        " --preset paper/atari-vine --steps 10 --scale 0.5"
+    )
+    assert command(Atari(report_only=True)) == (
+        "trellis reproduce atari --out results/atari --seeds 1 --parallel 2 --report-only"
+    )
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"games": ["Chess"]}, "there is no game 'Chess'"),
-        ({"preset": "modern/hopper"}, "preset must be one of"),
+        ({"games": ("Chess",)}, "there is no game 'Chess'"),
+        ({"preset": "modern/hopper"}, "there is no preset of Atari's 'modern/hopper'"),
         ({"scale": 0.5}, "scale is for the iterations of the paper's"),
         ({"preset": "paper/atari-vine", "scale": 0.0}, r"scale must be in \(0, 1\]"),
         ({"steps": 0}, "steps must be at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong, words):
+def test_invalid_experiments_are_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
-        Experiment(**wrong)
+        Atari(**wrong)
 
 
-def test_more_steps_let_a_run_go_on_and_fewer_do_not(tmp_path):
-    (plan,) = Experiment(["Pong"], steps=2000, runs=tmp_path).plans
+def test_more_steps_extend_a_run_and_fewer_do_not(tmp_path):
+    (plan,) = Atari(games=("Pong",), steps=2000, runs=tmp_path).plans
     extend(plan)  # There is none yet.
     write_run(plan.folder, dataclasses.replace(plan.config, total_steps=1000), [0.0] * 10)
     assert plan.finished
     extend(plan)
     assert read_config(plan.folder).total_steps == 2000
     assert plan.progress == 0.5
-    (shorter,) = Experiment(["Pong"], steps=500, runs=tmp_path).plans
+    (shorter,) = Atari(games=("Pong",), steps=500, runs=tmp_path).plans
     extend(shorter)
     assert read_config(plan.folder).total_steps == 2000
     with pytest.raises(RunFolderError, match="total_steps 2000, not 500"):
@@ -93,10 +98,12 @@ def begin(folder, config: TrainConfig, theta: float, returns=(-20.0, -10.0), **r
 
 
 def save(folder, theta: float, iteration: int) -> None:
-    arrays = {"theta": np.array([theta], np.float32)}
+    spaces = Box(-1, 1, (2,)), Discrete(2)
+    policy = build_policy(read_config(folder).policy, *spaces)
+    arrays = {"theta": np.full(policy.num_params, theta, np.float32)}
     arrays |= {f"observation_moments/{name}": np.zeros(()) for name in ("count", "mean", "squares")}
-    values = {"steps": 100 * iteration}
-    checkpoint.save(folder / checkpoint.CHECKPOINTS, iteration, arrays, values, keep=1)
+    values = {"iteration": iteration, "steps": 100 * iteration, **describe(spaces, policy)}
+    checkpoint.save(folder / checkpoint_format.CHECKPOINTS, iteration, arrays, values, keep=1)
 
 
 @pytest.fixture
@@ -105,9 +112,9 @@ def played(monkeypatch):
     and 0 where they are factored."""
     seen: list[Any] = []
 
-    def play_policy(config, theta, moments, episodes):
-        seen.append((config.env, float(theta[0])))
-        return scores(theta[0], episodes)
+    def play_policy(policy, episodes):
+        seen.append((policy.config.env, float(policy.theta[0])))
+        return scores(policy.theta[0], episodes)
 
     def play_random(env, options, episodes):
         seen.append((env, options))
@@ -141,14 +148,12 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     write_config(runs / "newer", dataclasses.replace(modern, seed=3))
     begin(runs / "other", TrainConfig("CartPole-v1", preset="modern/classic"), 99.0)
     said: list[str] = []
-    asked = Experiment(["Pong", "Breakout"], runs=runs)
-    results = atari.run(asked, out, said.append, report_only=True)
+    asked = Atari(out, games=("Pong", "Breakout"), runs=runs, report_only=True)
+    results = asked.run(said.append)
 
     assert json.loads((out / "atari.json").read_text()) == results
-    (command,) = {run["command"] for run in results["runs"]}
-    assert command.startswith("trellis reproduce atari --games Pong Breakout --preset")
-    assert "--report-only" in command
-    assert f"`{command}`, reported by commit" in (out / "README.md").read_text()
+    assert {run["command"] for run in results["runs"]} == {command(asked)}
+    assert f"`{command(asked)}`, reported by commit" in (out / "README.md").read_text()
     assert "new is left out: it has no iteration yet" in said
     assert "newer is left out: it has no iteration yet" in said
     facts = {run["run"]: run for run in results["runs"]}
@@ -187,13 +192,13 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
 
     played.clear()
     begin(runs / "d", modern, 13.0)
-    with pytest.raises(UsageError, match="same settings and the same seed"):
-        atari.run(asked, out, said.append, report_only=True)
+    with pytest.raises(ResultsError, match="same settings and the same seed"):
+        asked.run(said.append)
     assert not played
     (runs / "a" / "pong" / "config.json").unlink()  # So d is the only one with seed 0,
     save(runs / "b", 13.0, 3)  # and b has gone on.
     (runs / "c" / "config.json").unlink()  # Breakout is not asked for, and stays.
-    results = atari.run(Experiment(["Pong"], runs=runs), out, said.append, report_only=True)
+    results = dataclasses.replace(asked, games=("Pong",)).run(said.append)
     assert played == [(PONG, 13.0), (PONG, 13.0)]
     assert {run["run"] for run in results["runs"]} == {"b", "c", "d"}
     pong = next(row for row in results["rows"] if row["row"] == "modern/atari")["games"]["Pong"]
@@ -209,16 +214,15 @@ def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, 
         config = dataclasses.replace(presets.resolve(game), total_steps=200)
         begin(tmp_path / "runs" / game, config, 10.0)
     play = atari_scores.play_policy
+    asked = Atari(out, games=("Pong",), runs=tmp_path / "runs", report_only=True)
 
     def meanwhile(*args):
-        if args[0].env == PONG:
-            atari.run(
-                Experiment(["Breakout"], runs=tmp_path / "runs"), out, print, report_only=True
-            )
+        if args[0].config.env == PONG:
+            dataclasses.replace(asked, games=("Breakout",)).run(print)
         return play(*args)
 
     monkeypatch.setattr(atari_scores, "play_policy", meanwhile)
-    atari.run(Experiment(["Pong"], runs=tmp_path / "runs"), out, print, report_only=True)
+    asked.run(print)
     found = json.loads((out / "atari.json").read_text())
     assert {run["game"] for run in found["runs"]} == {"Pong", "Breakout"}
     assert {record["game"] for record in found["random"]} == {"Pong", "Breakout"}
@@ -240,8 +244,8 @@ def test_above_random_means_all_of_it_above_all_of_it():
 
 
 def test_without_runs_there_is_nothing_to_report(tmp_path):
-    with pytest.raises(UsageError, match="there is no run of Pong"):
-        atari.report(Experiment(["Pong"], runs=tmp_path), tmp_path, print, command="")
+    with pytest.raises(ResultsError, match="there is no run of Pong"):
+        Atari(tmp_path, games=("Pong",), runs=tmp_path, report_only=True).run(print)
 
 
 def test_a_curve_is_minus_the_mean_over_episodes():
@@ -278,32 +282,38 @@ def test_episodes_end_once():
     assert env.asked == [[True, True, True], [False, True, True], [False, False, True]]
 
 
-def test_actions_are_drawn_and_random_ones_are_uniform():
-    estimation = EstimationConfig(critic="none", normalize_observations=False)
-    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()), estimation=estimation)
+def linear(theta, moments: Moments | None = None, **settings: Any) -> SavedPolicy:
+    """A linear policy for the cart-pole."""
+    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()), **settings)
+    spaces = Box(-np.inf, np.inf, (4,)), Discrete(2)
+    policy = build_policy(config.policy, *spaces)
+    theta = np.asarray(theta, np.float32).ravel()
+    return SavedPolicy(policy, theta, moments or Moments.zeros((4,)), spaces, config)
+
+
+def test_actions_are_sampled_and_random_ones_are_uniform():
+    settings = EstimationConfig(critic="none", normalize_observations=False)
     # A policy without an opinion; the same way every time, a pole falls after 8 to 10 steps.
-    unknown = no_moments((4,))
-    drawn = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
+    indifferent = linear(np.zeros(10), estimation=settings)
+    sampled = atari_scores.play_policy(indifferent, 200)
     uniform = atari_scores.play_random("CartPole-v1", {}, 200)
-    for played in (drawn, uniform):
+    for played in (sampled, uniform):
         assert played.mean_length == pytest.approx(22.2, abs=4 * 12 / np.sqrt(200))
-    again = atari_scores.play_policy(config, np.zeros(10, np.float32), unknown, 200)
-    np.testing.assert_array_equal(drawn.lengths, again.lengths)
-    to_the_left = np.array([0] * 8 + [20, 0], np.float32)
-    left = atari_scores.play_policy(config, to_the_left, unknown, 20)
+    again = atari_scores.play_policy(indifferent, 200)
+    np.testing.assert_array_equal(sampled.lengths, again.lengths)
+    left = atari_scores.play_policy(linear([0] * 8 + [20, 0], estimation=settings), 20)
     assert left.lengths.max() <= 11
 
 
 def test_a_policy_sees_what_it_saw_in_training():
     # Pushes to the right where the cart's normalized place is above 0, else to the left.
-    theta = np.array([[-50, 50], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32).ravel()
-    config = TrainConfig("CartPole-v1", policy=PolicyConfig(hidden=()))
-    far_right = moments_of(np.random.default_rng(0).normal(10.0, 0.01, (100, 4)), (4,))
-    far_left = moments_of(np.random.default_rng(0).normal(-10.0, 0.01, (100, 4)), (4,))
+    theta = [[-50, 50], [0, 0], [0, 0], [0, 0], [0, 0]]
+    far_right = Moments.of(np.random.default_rng(0).normal(10.0, 0.01, (100, 4)), (4,))
+    far_left = Moments.of(np.random.default_rng(0).normal(-10.0, 0.01, (100, 4)), (4,))
     # Always to one side, a pole falls after 8 to 10 steps; by the place as it is, later.
     for moments in (far_right, far_left):
-        assert atari_scores.play_policy(config, theta, moments, 20).lengths.max() <= 11
-    assert atari_scores.play_policy(config, theta, no_moments((4,)), 20).lengths.max() > 11
+        assert atari_scores.play_policy(linear(theta, moments), 20).lengths.max() <= 11
+    assert atari_scores.play_policy(linear(theta), 20).lengths.max() > 11
 
 
 def test_games_are_played_by_their_own_rules():

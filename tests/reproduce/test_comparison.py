@@ -9,24 +9,23 @@ import pytest
 
 from tests.reproduce.invented import finish, write_run
 from trellis.agent import TRPO
-from trellis.cli.messages import UsageError
+from trellis.analysis.curves import seconds
 from trellis.config import SamplingConfig, TrainConfig
-from trellis.reproduce import gait
-from trellis.reproduce.comparison import experiment as comparison
-from trellis.reproduce.comparison import files as comparison_files
-from trellis.reproduce.comparison import plans as comparison_runs
+from trellis.reproduce.comparison import gait
+from trellis.reproduce.comparison import plans as comparison_plans
 from trellis.reproduce.comparison.claims import claims, steps_to
+from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomotion
 from trellis.reproduce.comparison.figure import scale_words
-from trellis.reproduce.comparison.plans import Scale
-from trellis.reproduce.comparison.results import (
+from trellis.reproduce.comparison.scores import (
     cost_per_step,
     curve,
     method_record,
     returns,
-    seconds,
     steps,
 )
-from trellis.reproduce.sweep import RunPlan
+from trellis.reproduce.comparison.table import merged
+from trellis.reproduce.files import ResultsError
+from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep_progress import SweepProgress
 from trellis.runs.folder import RunFolderError, read_config
 from trellis.runs.provenance import commit
@@ -40,29 +39,28 @@ def verdict(judged, start):
 
 
 def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_runs, "ITERATIONS", 20)
-    asked = dataclasses.replace(
-        comparison.experiment(
-            ["cartpole"], ["trpo", "natural-gradient", "max-kl"], 2, 0.1, None, 2
-        ),
-        runs=tmp_path / "runs",
+    monkeypatch.setattr(comparison_plans, "ITERATIONS", 20)
+    names = ("trpo", "natural-gradient", "max-kl")
+    asked = CartPoleComparison(
+        tmp_path / "out", seeds=2, methods=names, scale=0.1, runs=tmp_path / "runs"
     )
-    (task,), (trpo, natural, max_kl) = asked.tasks, asked.methods
-    values = comparison_runs.swept_values(task, natural)
+    task = comparison_plans.TASKS["cartpole"]
+    trpo, natural, max_kl = (comparison_plans.METHODS[name] for name in names)
+    values = comparison_plans.swept_values(task, natural)
     for plan, last in zip(asked.swept(task, natural), [1, 2, 3, 500, 5, 6], strict=True):
         finish(plan, last)
     for method, value, late in ((trpo, None, 0.4), (natural, values[3], 0.5), (max_kl, None, 0.8)):
         for plan in asked.compared(task, method, value):
-            finish(plan, 990.0 + plan.seed, rises_until=late)
+            finish(plan, 990.0 + plan.config.seed, rises_until=late)
     scores = {"trpo": 1000.0, "natural-gradient": 980.0, "max-kl": 700.0}
 
-    def watch(folder):
+    def evaluate(folder):
         score = scores[read_config(folder).step.method]
         return gait.Episodes(np.full(20, score), np.full(20, 900), None)
 
-    monkeypatch.setattr(gait, "watch", watch)
+    monkeypatch.setattr(gait, "evaluate", evaluate)
     said: list[str] = []
-    comparison.run(asked, tmp_path / "out", said.append)
+    asked.run(said.append)
     assert said[0] == "10 of 10 runs are finished"
 
     found = json.loads((tmp_path / "out" / "cartpole.json").read_text())
@@ -72,11 +70,10 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     assert not sweep["chosen_is_at_the_edge"]
     assert [run["value"] for run in sweep["runs"]] == values
     record = found["methods"]["trpo"]
-    assert record["command"].startswith(
-        "trellis reproduce cartpole --methods trpo natural-gradient max-kl"
+    assert record["command"] == (
+        f"trellis reproduce cartpole --out {tmp_path / 'out'} --seeds 2 --runs {tmp_path / 'runs'}"
+        " --parallel 2 --methods trpo natural-gradient max-kl --scale 0.1"
     )
-    assert "--scale 0.1" in record["command"]
-    assert record["command"].endswith(f"--parallel 2 --out {tmp_path / 'out'}")
     assert record["commit"] == commit()
     assert record["mean_return"] == 1000.0
     assert [run["seed"] for run in record["runs"]] == [0, 1]
@@ -101,33 +98,27 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
 
     # Methods that are run later are added, and what there was is not lost.
     scores["trpo"] = 900.0
-    again = dataclasses.replace(asked, methods=[trpo])
-    comparison.run(again, tmp_path / "out", said.append)
+    again = dataclasses.replace(asked, methods=("trpo",))
+    again.run(said.append)
     later = json.loads((tmp_path / "out" / "cartpole.json").read_text())
     assert list(later["methods"]) == ["trpo", "natural-gradient", "max-kl"]
     assert later["methods"]["max-kl"] == found["methods"]["max-kl"]
     assert later["sweeps"] == found["sweeps"]
     assert later["methods"]["trpo"]["mean_return"] == 900.0
     text = (tmp_path / "out/README.md").read_text()
-    assert "--methods trpo --seeds 2" in text
+    assert "--methods trpo --scale 0.1`, reported by" in text
     assert "(natural gradient; max KL)" in text
     # Nor is it replaced by less.
-    few, small = (
-        dataclasses.replace(again, seeds=1),
-        dataclasses.replace(again, scale=Scale(0.01)),
-    )
+    few, small = dataclasses.replace(again, seeds=1), dataclasses.replace(again, scale=0.01)
     for less, words in ((few, "1 at scale 0.1"), (small, "2 at scale 0.01")):
-        with pytest.raises(UsageError, match=rf"2 seeds at scale 0\.1, which {words}.*--out"):
-            comparison.run(less, tmp_path / "out", said.append)
+        with pytest.raises(ResultsError, match=rf"2 seeds at scale 0\.1, which {words}.*--out"):
+            less.run(said.append)
     assert json.loads((tmp_path / "out" / "cartpole.json").read_text()) == later
 
 
-def test_films_and_sweeps_go_with_the_runs_they_are_of(tmp_path):
+def test_videos_and_sweeps_go_with_the_runs_they_are_of():
     before = {"methods": {"trpo": 1, "cem": 2}, "sweeps": {"trpo": 3}, "videos": {"trpo": "a.mp4"}}
-    comparison_files._write_task(tmp_path, "hopper", before)
-    after = {"methods": {"trpo": 4}, "sweeps": {}, "videos": {}}
-    comparison_files._write_task(tmp_path, "hopper", after)
-    found = comparison_files.read_tasks(tmp_path)["hopper"]
+    found = merged(before, {"methods": {"trpo": 4}, "sweeps": {}, "videos": {}})
     assert found == {"methods": {"trpo": 4, "cem": 2}, "sweeps": {}, "videos": {}}
 
 
@@ -244,28 +235,28 @@ def test_curves_are_means_over_seeds_against_steps_and_seconds():
 
 
 def test_the_papers_minutes_stand_beside_full_budgets_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_runs, "ITERATIONS", 3)
-    task, methods = comparison_runs.TASKS["walker"], comparison_runs.METHODS
+    monkeypatch.setattr(comparison_plans, "ITERATIONS", 3)
+    task, methods = comparison_plans.TASKS["walker"], comparison_plans.METHODS
 
     def minutes(name, scale):
-        plans = comparison_runs.seed_plans(
-            task, methods[name], 1, scale, runs=tmp_path / f"{name}-{scale}", threads=0
-        )
+        runs = tmp_path / f"{name}-{scale}"
+        asked = Locomotion(seeds=1, scale=scale, runs=runs)
+        plans = asked.compared(task, methods[name], None)
         finish(plans[0], 10.0)
         played = gait.Episodes(np.full(20, 10.0), np.full(20, 900), None)
         return method_record(task, methods[name], scale, plans, [played], None)["paper_minutes"]
 
-    assert minutes("trpo", Scale(1.0)) == 100
-    assert minutes("trpo-vine", Scale(0.1, vine=1.0)) == 40
-    assert minutes("trpo", Scale(0.1, vine=1.0)) is None
-    assert minutes("trpo-vine", Scale(1.0, vine=0.5)) is None
-    assert minutes("cem", Scale(1.0)) is None  # Table 2 is about TRPO.
+    assert minutes("trpo", 1.0) == 100
+    assert minutes("trpo-vine", 1.0) == 40
+    assert minutes("trpo", 0.1) is None
+    assert minutes("trpo-vine", 0.5) is None
+    assert minutes("cem", 1.0) is None  # Table 2 is about TRPO.
 
 
-def test_a_policy_is_watched_as_it_is_evaluated(tmp_path):
+def test_a_gait_is_measured_in_the_episodes_of_an_evaluation(tmp_path):
     agent = TRPO("trellis/PaperSwimmer-v0", seed=5, sampling=SamplingConfig(1, 1))
     agent.save(tmp_path / "run")
-    seen = gait.watch(tmp_path / "run", 3)
+    seen = gait.evaluate(tmp_path / "run", 3)
     evaluated = agent.evaluate(3)
     agent.close()
     np.testing.assert_array_equal(seen.returns, evaluated.returns)
@@ -280,14 +271,15 @@ def test_a_policy_is_watched_as_it_is_evaluated(tmp_path):
 
 
 def test_a_run_of_other_settings_is_not_taken_for_the_planned_one(tmp_path):
-    plan = RunPlan(tmp_path / "run", "CartPole-v1", 3, ("--steps", "1000"))
+    config = TrainConfig("CartPole-v1", seed=3, total_steps=1000)
+    plan = RunPlan(tmp_path / "run", config)
     plan.check()
     assert plan.progress == 0
     other = dataclasses.replace(plan.config, step=dataclasses.replace(plan.config.step, max_kl=0.5))
     write_run(plan.folder, other, [1.0])
     with pytest.raises(RunFolderError, match=r"step.max_kl is 0.5 there, 0.01 here"):
         plan.check()
-    longer = RunPlan(tmp_path / "longer", "CartPole-v1", 3, ("--steps", "1000"))
+    longer = RunPlan(tmp_path / "longer", config)
     write_run(longer.folder, dataclasses.replace(longer.config, total_steps=2000), [1.0])
     with pytest.raises(RunFolderError, match="total_steps 2000, not 1000"):
         longer.check()
@@ -298,12 +290,11 @@ def test_an_iteration_limit_ends_a_run_before_its_steps_are_spent(tmp_path):
     assert not config.is_over(3, 900)
     assert config.is_over(4, 400)
     assert config.is_over(3, 1000)
-    options = ("--steps", "1000", "--max-iterations", "4")
-    plan = RunPlan(tmp_path / "run", "CartPole-v1", 0, options)
+    plan = RunPlan(tmp_path / "run", config)
     write_run(plan.folder, plan.config, [1.0, 1.0, 1.0])
     assert plan.progress == 0.75
     assert not plan.finished
-    done = RunPlan(tmp_path / "done", "CartPole-v1", 0, options)
+    done = RunPlan(tmp_path / "done", config)
     write_run(done.folder, done.config, [1.0] * 4)
     assert done.finished
     last = done.folder / "checkpoints" / "000004"
@@ -315,10 +306,10 @@ def test_time_left_is_by_the_work_that_is_left():
     @dataclasses.dataclass
     class Run:
         progress: float
-        weight: float
+        config: TrainConfig
 
     now = 0.0
-    runs = [Run(0.5, 100.0), Run(0.0, 300.0)]
+    runs = [Run(p, TrainConfig("?", total_steps=n)) for p, n in ((0.5, 100), (0.0, 300))]
     progress = SweepProgress(runs, lambda: now)
     assert progress.line() == "0/2 runs, time left unknown"
     now, runs[0].progress, runs[1].progress = 60.0, 1.0, 0.5
@@ -326,7 +317,7 @@ def test_time_left_is_by_the_work_that_is_left():
     assert progress.seconds_left() == pytest.approx(45.0)
     progress.ended(runs[0])
     now, runs[1].progress = 36_000.0, 0.5
-    assert progress.line() == "1/2 runs, 7 h 30 min left"
+    assert progress.line() == "1/2 runs, 7:30:00 left"
 
 
 def test_the_figure_says_what_was_scaled():

@@ -4,18 +4,8 @@ import itertools
 
 import pytest
 
-from trellis.reproduce.comparison.experiment import experiment
-from trellis.reproduce.comparison.plans import (
-    METHODS,
-    SWEEP_SEED,
-    TASKS,
-    Scale,
-    seed_plans,
-    sweep_plans,
-    swept_values,
-)
-
-FULL = Scale()
+from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomotion
+from trellis.reproduce.comparison.plans import METHODS, SWEEP_SEED, TASKS, settings, swept_values
 
 
 @pytest.mark.parametrize(
@@ -28,12 +18,12 @@ FULL = Scale()
     ],
 )
 def test_a_full_run_has_the_papers_budget(task, steps, vine_steps):
-    (plan,) = seed_plans(TASKS[task], METHODS["trpo"], 1, FULL)
-    (vine,) = seed_plans(TASKS[task], METHODS["trpo-vine"], 1, FULL)
-    assert plan.config.sampling.most_steps == steps
-    assert vine.config.sampling.most_steps == vine_steps
-    assert vine.config.sampling.is_vine
-    for config in (plan.config, vine.config):
+    path = settings(TASKS[task], METHODS["trpo"])
+    vine = settings(TASKS[task], METHODS["trpo-vine"])
+    assert path.sampling.most_steps == steps
+    assert vine.sampling.most_steps == vine_steps
+    assert vine.sampling.is_vine
+    for config in (path, vine):
         assert config.total_steps == 200 * config.sampling.most_steps
         assert config.max_iterations == 200
         assert config.estimation.advantages == "center"
@@ -44,8 +34,7 @@ def test_a_full_run_has_the_papers_budget(task, steps, vine_steps):
     ("task", "steps"), [("swimmer", 16_000 + 2_000 * 50), ("hopper", 16_000 + 10_000 * 100)]
 )
 def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
-    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-of-states"], 1, FULL)
-    config = plan.config
+    config = settings(TASKS[task], METHODS["trpo-vine-of-states"])
     assert config.sampling.most_steps == steps
     assert (config.total_steps, config.max_iterations) == (200 * steps, 200)
 
@@ -59,26 +48,25 @@ def test_read_the_other_way_q_values_are_states_of_four_rollouts(task, steps):
     ],
 )
 def test_a_critic_may_say_what_follows_a_rollout(task, reading):
-    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-bootstrap"], 1, FULL)
-    (plain,) = seed_plans(TASKS[task], METHODS[reading], 1, FULL)
-    assert plan.config.sampling.vine.bootstrap
-    assert not plain.config.sampling.vine.bootstrap
-    assert (plan.config.estimation.critic, plain.config.estimation.critic) == ("mlp", "none")
-    assert plan.config.total_steps == plain.config.total_steps
-    assert plan.folder != plain.folder
+    critic = settings(TASKS[task], METHODS["trpo-vine-bootstrap"])
+    plain = settings(TASKS[task], METHODS[reading])
+    assert critic.sampling.vine.bootstrap
+    assert not plain.sampling.vine.bootstrap
+    assert (critic.estimation.critic, plain.estimation.critic) == ("mlp", "none")
+    assert critic.total_steps == plain.total_steps
 
 
 @pytest.mark.parametrize("task", ["swimmer", "hopper", "walker"])
 def test_short_rollouts_have_the_steps_of_table_2_and_a_critic(task):
-    (plan,) = seed_plans(TASKS[task], METHODS["trpo-vine-short"], 1, FULL)
-    (single,) = seed_plans(TASKS[task], METHODS["trpo"], 1, FULL)
-    vine = plan.config.sampling.vine
+    short = settings(TASKS[task], METHODS["trpo-vine-short"])
+    single = settings(TASKS[task], METHODS["trpo"])
+    vine = short.sampling.vine
     assert (vine.rollout_length, vine.actions, vine.bootstrap) == (10, 4, True)
     assert vine.states < vine.trunks * vine.trunk_length
-    assert plan.config.sampling.most_steps == single.config.sampling.most_steps
-    assert plan.config.total_steps == single.config.total_steps
-    assert plan.config.estimation.critic == "mlp"
-    assert plan.config.step == single.config.step
+    assert short.sampling.most_steps == single.sampling.most_steps
+    assert short.total_steps == single.total_steps
+    assert short.estimation.critic == "mlp"
+    assert short.step == single.step
 
 
 @pytest.mark.parametrize(
@@ -86,21 +74,22 @@ def test_short_rollouts_have_the_steps_of_table_2_and_a_critic(task):
 )
 def test_the_cart_pole_has_no_other_reading(method):
     with pytest.raises(ValueError, match="no column for the cart-pole: use trpo-vine"):
-        experiment(["cartpole"], [method], 1, 1.0, None, 1)
+        CartPoleComparison(methods=(method,))
 
 
 def test_scale_shrinks_iterations_and_never_their_number():
-    scale = Scale(0.1, 0.5)
-    (plan,) = seed_plans(TASKS["hopper"], METHODS["trpo"], 1, scale)
-    (vine,) = seed_plans(TASKS["hopper"], METHODS["trpo-vine"], 1, scale)
+    scaled = Locomotion(seeds=1, scale=0.1, vine_scale=0.5)
+    (plan,) = scaled.compared(TASKS["hopper"], METHODS["trpo"], None)
+    (vine,) = scaled.compared(TASKS["hopper"], METHODS["trpo-vine"], None)
     assert plan.config.sampling.most_steps == 100_000
     assert vine.config.sampling.most_steps == 8_000 + 312 * 4 * 100
     assert plan.config.max_iterations == vine.config.max_iterations == 200
+    assert plan.folder != vine.folder
     assert "scale-0.1" in str(plan.folder)
     assert "scale-0.5" in str(vine.folder)
-    for wrong in (0.0, 1.5):
+    for wrong in ({"scale": 0.0}, {"vine_scale": 1.5}):
         with pytest.raises(ValueError, match=r"scale must be in \(0, 1\]"):
-            Scale(wrong)
+            Locomotion(**wrong)
 
 
 def test_natural_gradient_is_swept_in_factors_of_three_with_a_seed_of_its_own():
@@ -108,13 +97,13 @@ def test_natural_gradient_is_swept_in_factors_of_three_with_a_seed_of_its_own():
     values = swept_values(task, method)
     for smaller, larger in itertools.pairwise(values):
         assert larger / smaller == pytest.approx(3, rel=0.01)
-    plans = sweep_plans(task, method, FULL)
-    assert [plan.config.step.multiplier for plan in plans] == values
-    assert {plan.seed for plan in plans} == {SWEEP_SEED}
-    compared = seed_plans(task, method, 5, FULL, values[2])
+    swept = Locomotion().swept(task, method)
+    assert [plan.config.step.multiplier for plan in swept] == values
+    assert {plan.config.seed for plan in swept} == {SWEEP_SEED}
+    compared = Locomotion().compared(task, method, values[2])
     assert {plan.config.step.multiplier for plan in compared} == {values[2]}
-    assert not {plan.folder for plan in plans} & {plan.folder for plan in compared}
-    assert SWEEP_SEED not in [plan.seed for plan in compared]
+    assert not {plan.folder for plan in swept} & {plan.folder for plan in compared}
+    assert SWEEP_SEED not in [plan.config.seed for plan in compared]
 
 
 def test_the_penalties_are_the_inverse_multipliers():

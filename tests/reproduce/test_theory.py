@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from trellis.reproduce.theory.experiment import COLUMNS, Sweep, run
-from trellis.reproduce.theory.figure import draw
+from trellis.reproduce.theory.experiment import COLUMNS, Theory, TheorySweep
+from trellis.reproduce.theory.figure import plot
 from trellis.runs.provenance import commit
 
-SMALL = Sweep(
+SMALL = TheorySweep(
     states=6,
     actions=3,
     branching=2,
@@ -27,7 +27,7 @@ SMALL = Sweep(
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("theory")
-    run(out, seeds=2, sweep=SMALL)
+    Theory(out, seeds=2).run(print, SMALL)
     return out, json.loads((out / "theory.json").read_text(encoding="utf-8"))
 
 
@@ -44,7 +44,7 @@ def test_writes_json_table_and_figure(results):
 
 
 def test_figure_needs_the_json_alone(results, tmp_path):
-    draw(results[1], tmp_path / "again.png")
+    plot(results[1], tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (results[0] / "theory.png").read_bytes()
 
 

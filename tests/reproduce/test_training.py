@@ -10,30 +10,34 @@ import time
 
 import pytest
 
-from trellis.cli.main import main
+from trellis import checkpoint_format, presets
 from trellis.reproduce import sweep
-from trellis.reproduce.sweep import RunPlan, complaint, execute
+from trellis.reproduce.run_plan import RunPlan
+from trellis.reproduce.sweep import execute, failure_message
 from trellis.reproduce.training import experiment as training
-from trellis.reproduce.training.experiment import Task
-from trellis.runs import checkpoint
+from trellis.runs.folder import RunExistsError, RunLockedError
 from trellis.runs.log import read_metrics
+
+CARTPOLE = presets.resolve("CartPole-v1")
 
 
 def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "EPISODES", 2)
     said: list[str] = []
-    task = Task("CartPole-v1", 2048, 500)
-    found = training.run(
-        tmp_path / "out", 1, said.append, runs=tmp_path / "runs", tasks=[task], parallel=1
-    )
+    task = training.TrainingTask("CartPole-v1", 2048, 500)
+    runs = tmp_path / "runs"
+    experiment = training.Training(tmp_path / "out", seeds=1, runs=runs, parallel=1)
+    found = experiment.run(said.append, [task])
     assert said[0] == "0 of 1 runs are finished"
-    execute(training._plans(task, 1, tmp_path / "runs"), 1, said.append)
+    execute(experiment.plans(task), 1, said.append)
     assert "1 of 1 runs are finished" in said
     assert len([line for line in said if "CartPole-v1-20 finished" in line]) == 1
 
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["tasks"] == found
-    assert record["command"].startswith("trellis reproduce training --seeds 1")
+    assert record["command"] == (
+        f"trellis reproduce training --out {tmp_path / 'out'} --seeds 1 --runs {runs} --parallel 1"
+    )
     (row,) = found[0]["runs"]
     assert row["seed"] == 20
     assert row["steps"] == 2048
@@ -46,7 +50,7 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
 
 
 def test_a_run_that_fails_is_told_after_the_others(tmp_path):
-    plan = RunPlan(tmp_path / "run", "NoSuchEnvironment-v0", 0)
+    plan = RunPlan(tmp_path / "run", presets.resolve("NoSuchEnvironment-v0"))
     with pytest.raises(RuntimeError, match="some runs failed"):
         execute([plan], 1, lambda _: None)
 
@@ -54,46 +58,49 @@ def test_a_run_that_fails_is_told_after_the_others(tmp_path):
 def test_of_a_failure_its_whole_message_is_told():
     warned = "warning: beware\niteration 1\n"
     message = "trellis: OSError: the disk is gone\nThe last checkpoint is intact"
-    assert complaint(warned + message + "\n") == message
-    assert complaint("Traceback\nSegmentation fault\n") == "Traceback\nSegmentation fault"
-    assert complaint("") == "it died without a word"
+    assert failure_message(warned + message + "\n") == message
+    assert failure_message("Traceback\nSegmentation fault\n") == "Traceback\nSegmentation fault"
+    assert failure_message("") == "it failed without a message"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "training --scale 0.5",
-        "cartpole --tasks hopper",
-        "theory --parallel 4",
-        "ablations --games x",
-    ],
-)
-def test_an_option_that_would_change_nothing_is_refused(arguments, tmp_path, capsys):
-    _, option, _ = arguments.split()
-    assert main(["reproduce", *arguments.split(), "--out", str(tmp_path)]) == 2
-    assert f"{option} is an option of" in capsys.readouterr().err
+@pytest.mark.parametrize("code", [RunLockedError.exit_code, RunExistsError.exit_code])
+def test_a_run_of_another_process_is_waited_for(tmp_path, monkeypatch, code):
+    """By the exit code, whatever the message says."""
+    tries = tmp_path / "tries"
+    script = f"echo x >> {tries}; [ $(wc -l < {tries}) -ge 3 ] || exit {code}"
+    monkeypatch.setattr(sweep, "command", lambda _: ["sh", "-c", script])
+    monkeypatch.setattr(sweep, "OTHERS_SECONDS", 0.01)
+    execute([RunPlan(tmp_path / "run", CARTPOLE)], 1, lambda _: None)
+    assert tries.read_text() == "x\n" * 3
+
+
+def test_a_message_about_another_process_is_not_enough(tmp_path, monkeypatch):
+    script = "echo trellis: another process holds a run already >&2; exit 2"
+    monkeypatch.setattr(sweep, "command", lambda _: ["sh", "-c", script])
+    with pytest.raises(RuntimeError, match="another process holds a run already"):
+        execute([RunPlan(tmp_path / "run", CARTPOLE)], 1, lambda _: None)
 
 
 def test_a_run_that_is_killed_says_so(tmp_path, monkeypatch):
     script = "echo iteration 7 >&2; kill -9 $$"
-    monkeypatch.setattr(sweep, "_command", lambda _: ["sh", "-c", script])
+    monkeypatch.setattr(sweep, "command", lambda _: ["sh", "-c", script])
     with pytest.raises(RuntimeError, match=r"ended by SIGKILL .*memory(.|\n)*iteration 7"):
-        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, lambda _: None)
+        execute([RunPlan(tmp_path / "run", CARTPOLE)], 1, lambda _: None)
 
 
 @pytest.mark.parametrize(("parallel", "threads"), [(1, "all"), (2, "1")])
 def test_runs_side_by_side_compute_with_a_thread_each(tmp_path, monkeypatch, parallel, threads):
     monkeypatch.delenv("NPROC", raising=False)
     script = "echo trellis: threads ${NPROC:-all} >&2; exit 1"
-    monkeypatch.setattr(sweep, "_command", lambda _: ["sh", "-c", script])
+    monkeypatch.setattr(sweep, "command", lambda _: ["sh", "-c", script])
     with pytest.raises(RuntimeError, match=f"threads {threads}$"):
-        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], parallel, lambda _: None)
+        execute([RunPlan(tmp_path / "run", CARTPOLE)], parallel, lambda _: None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_sweep_alone_reaches_its_runs_however_early(tmp_path, monkeypatch, number):
     """It comes while the process of a run is being started."""
-    monkeypatch.setattr(sweep, "_command", lambda _: ["sleep", "60"])
+    monkeypatch.setattr(sweep, "command", lambda _: ["sleep", "60"])
     real = subprocess.Popen
 
     def slow(*args, **options):
@@ -104,20 +111,22 @@ def test_a_signal_to_the_sweep_alone_reaches_its_runs_however_early(tmp_path, mo
     monkeypatch.setattr(sweep.subprocess, "Popen", slow)
     began, said = time.monotonic(), []
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
-        execute([RunPlan(tmp_path / "run", "CartPole-v1", 0)], 1, said.append)
+        execute([RunPlan(tmp_path / "run", CARTPOLE)], 1, said.append)
     # So early that the pool may not know of its thread yet, nor wait for it.
     while len(said) < 2:
         assert time.monotonic() - began < 20
         time.sleep(0.05)
-    assert said[1] == f"{tmp_path / 'run'} stopped; the same command goes on with it"
+    assert said[1] == f"{tmp_path / 'run'} stopped; the same command resumes it"
 
 
 @pytest.mark.slow
 def test_a_sweep_that_is_terminated_stops_its_runs(tmp_path):
     run = tmp_path / "run"
     program = (
-        "from pathlib import Path; from trellis.reproduce.sweep import RunPlan, execute;"
-        f"execute([RunPlan(Path({str(run)!r}), 'CartPole-v1', 0)], 1, print)"
+        "from pathlib import Path; from trellis import presets;"
+        "from trellis.reproduce.run_plan import RunPlan;"
+        "from trellis.reproduce.sweep import execute;"
+        f"execute([RunPlan(Path({str(run)!r}), presets.resolve('CartPole-v1'))], 1, print)"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 100
@@ -128,4 +137,4 @@ def test_a_sweep_that_is_terminated_stops_its_runs(tmp_path):
     assert process.wait(60) == 128 + signal.SIGTERM
     steps = read_metrics(run)[-1]["steps"]
     assert 0 < steps < 100_000
-    assert checkpoint.load_latest(run / "checkpoints").values["steps"] == steps
+    assert checkpoint_format.load_latest(run / "checkpoints").values["steps"] == steps

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from trellis.config import TrainConfig
-from trellis.reproduce.vine import picture as vine_picture
-from trellis.reproduce.vine import variance as vine_variance
+from trellis.reproduce.vine import branches, experiment, figure, variance
 
 
 def small(config: TrainConfig, **vine: int) -> TrainConfig:
@@ -19,11 +18,12 @@ def small(config: TrainConfig, **vine: int) -> TrainConfig:
     )
 
 
-def test_variances_are_measured_and_drawn(tmp_path):
-    (name, (hopper, _)), _ = vine_variance.tasks().items()
+def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
+    (name, (hopper, _)), _ = variance.tasks().items()
     config = small(hopper, trunks=4, trunk_length=100, states=60, rollout_length=30)
-    sweep = vine_variance.Sweep(batches=6, paths=10, noises=12, states=40, walk=30)
-    results = vine_variance.run(tmp_path, sweep, {name: (config, (0,))})
+    sweep = variance.VarianceSweep(batches=6, paths=10, noises=12, states=40, walk=30)
+    monkeypatch.setattr(variance, "tasks", lambda: {name: (config, (0,))})
+    results = experiment.VineVariance(tmp_path).run(print, sweep)
     assert json.loads((tmp_path / "vine-variance.json").read_text()) == results
     assert (tmp_path / "vine-variance.png").stat().st_size > 10_000
     (row,) = results["rows"]
@@ -39,16 +39,18 @@ def test_noise_over_signal_of_known_gradients():
     rng = np.random.default_rng(0)
     mean = np.array([3.0, 4.0])
     gradients = mean + rng.normal(size=(4000, 2)) * [1.0, 2.0]
-    measured = vine_variance.noise_over_signal(gradients, q_values=4000 * 10, steps=4000 * 30)
+    measured = variance.noise_over_signal(gradients, q_values=4000 * 10, steps=4000 * 30)
     assert measured["noise_over_signal"] == pytest.approx((1 + 4) / 25, rel=0.05)
     assert measured["per_q_value"] == pytest.approx(10 * measured["noise_over_signal"])
     assert measured["per_step"] == pytest.approx(30 * measured["noise_over_signal"])
     with pytest.raises(RuntimeError, match="raise --batches"):
-        vine_variance.noise_over_signal(np.array([[1.0], [-1.0]]), 2, 2)
+        variance.noise_over_signal(np.array([[1.0], [-1.0]]), 2, 2)
+    with pytest.raises(ValueError, match="batches must be at least 2, got 1"):
+        variance.VarianceSweep(batches=1)
 
 
 def test_the_picture_shows_rollouts_that_start_on_the_trunks(tmp_path):
-    samples, rollouts = vine_picture.collect(
+    samples, rollouts = branches.collect(
         0, trunks=2, trunk_length=30, states=5, actions=3, rollout_length=12
     )
     start = samples.raw_observation[tuple(samples.branches.place.T)]
@@ -56,5 +58,5 @@ def test_the_picture_shows_rollouts_that_start_on_the_trunks(tmp_path):
         np.testing.assert_allclose(rollouts[0, k], start, rtol=1e-6)
     assert rollouts.shape[1:3] == (3, 5)
     assert len(rollouts) == samples.branches.length.max() + 1
-    vine_picture.draw(samples, rollouts, tmp_path / "vine.png")
+    figure.plot_branches(samples, rollouts, tmp_path / "vine.png")
     assert (tmp_path / "vine.png").stat().st_size > 10_000

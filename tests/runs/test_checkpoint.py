@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trellis import checkpoint_format
+from trellis.checkpoint_format import CheckpointError, CheckpointWarning, load, load_latest
 from trellis.runs import checkpoint
-from trellis.runs.checkpoint import CheckpointError, CheckpointWarning, load, load_latest, save
+from trellis.runs.checkpoint import save
 
 RNG = np.random.default_rng(0)
 
@@ -82,7 +84,7 @@ def test_values_are_strict_json(tmp_path):
         pytest.fail(f"{word} in {path}")
 
     written = json.loads((path / "values.json").read_text(), parse_constant=refuse)
-    assert written["schema_version"] == checkpoint.SCHEMA_VERSION
+    assert written["schema_version"] == checkpoint_format.SCHEMA_VERSION
     assert {"trellis-rl", "jax", "numpy"} <= written["versions"].keys()
 
 
@@ -151,7 +153,7 @@ def test_a_run_that_fell_back_gives_up_the_future_it_had(tmp_path):
     for iteration in (1, 2, 3):
         save_content(tmp_path, iteration)
     (tmp_path / "000003" / "values.json").unlink()
-    with pytest.warns(CheckpointWarning, match="000003.*Taking .*000002"):
+    with pytest.warns(CheckpointWarning, match="000003.*Loading .*000002"):
         assert load_latest(tmp_path).iteration == 2
     # With keep=1 the damaged one would otherwise be all that is left.
     save(tmp_path, 2, {}, {"again": True}, keep=1)
@@ -216,7 +218,7 @@ def forge(path: Path, **changes) -> None:
     """Rewrites values.json with a digest that fits: what an attacker would do."""
     envelope = {**json.loads((path / "values.json").read_text()), **changes}
     del envelope["sha256"]
-    envelope["sha256"] = checkpoint._digest(envelope)
+    envelope["sha256"] = checkpoint_format.digest(envelope)
     (path / "values.json").write_text(json.dumps(envelope))
 
 
@@ -289,17 +291,18 @@ def test_a_disk_that_is_really_full(tmp_path):
     """A file system of 256 KiB, in a namespace of its own, where the kernel grants one."""
     code = CHILD_HEAD + (
         "import subprocess\n"
-        "if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=256k', 'x', sys.argv[2]]"
+        "if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=256k', 'x', sys.argv[1]]"
         ", stderr=subprocess.DEVNULL).returncode: sys.exit(77)\n"
-        "folder = Path(sys.argv[2]) / 'checkpoints'\n"
+        "folder = Path(sys.argv[1]) / 'checkpoints'\n"
         "checkpoint.save(folder, 1, {'theta': np.ones(1000)}, {}, keep=3)\n"
         "try: checkpoint.save(folder, 2, {'theta': np.ones(100_000)}, {}, keep=3)\n"
-        "except checkpoint.CheckpointError as error: print(error)\n"
-        "print([p.name for p in folder.iterdir()], checkpoint.load_latest(folder).iteration)\n"
+        "except checkpoint_format.CheckpointError as error: print(error)\n"
+        "latest = checkpoint_format.load_latest(folder)\n"
+        "print([p.name for p in folder.iterdir()], latest.iteration)\n"
     )
     try:
         done = subprocess.run(
-            ["unshare", "-rm", sys.executable, "-c", code, checkpoint.__file__, str(tmp_path)],
+            ["unshare", "-rm", sys.executable, "-c", code, str(tmp_path)],
             capture_output=True,
             text=True,
             timeout=60,
@@ -314,20 +317,17 @@ def test_a_disk_that_is_really_full(tmp_path):
     assert second == "['000001'] 1"
 
 
-# The module alone, by its path: a child that starts quickly, whatever the package imports.
 CHILD_HEAD = """
-import importlib.util, sys
+import sys
 from pathlib import Path
 import numpy as np
-spec = importlib.util.spec_from_file_location("checkpoint", sys.argv[1])
-checkpoint = importlib.util.module_from_spec(spec)
-sys.modules["checkpoint"] = checkpoint
-spec.loader.exec_module(checkpoint)
+from trellis import checkpoint_format
+from trellis.runs import checkpoint
 """
 CHILD_WRITES = (
     CHILD_HEAD
     + """
-folder, iteration = Path(sys.argv[2]), int(sys.argv[3])
+folder, iteration = Path(sys.argv[1]), int(sys.argv[2])
 while True:
     iteration += 1
     arrays = {"theta": np.full(20_000, iteration, np.float32), "x": np.arange(iteration % 7)}
@@ -341,7 +341,7 @@ def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     last = 0
     for _ in range(kills):
-        command = [sys.executable, "-c", CHILD_WRITES, checkpoint.__file__, str(folder), str(last)]
+        command = [sys.executable, "-c", CHILD_WRITES, str(folder), str(last)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         announced = int(child.stdout.readline())

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from trellis.config import TrainConfig
 from trellis.runs.log import LogError, RunLog, read_metrics
 from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
 
@@ -149,9 +150,13 @@ def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
     assert not (tmp_path / "tensorboard").exists()
 
 
+def run_of(steps, **settings):
+    return TrainConfig("CartPole-v1", total_steps=steps, **settings)
+
+
 def test_plain_lines_every_few_seconds_and_the_last():
     now, stream = [0.0], io.StringIO()
-    with LineProgress(10_000, stream=stream, every=5, clock=lambda: now[0]) as progress:
+    with LineProgress(run_of(10_000), stream=stream, every=5, clock=lambda: now[0]) as progress:
         for iteration in range(1, 14):  # One a second: 100 steps each.
             now[0] += 1
             progress.update(
@@ -174,8 +179,8 @@ def test_plain_lines_every_few_seconds_and_the_last():
 
 
 def test_the_time_left_is_that_until_the_limit_which_comes_first():
-    now, stream = [0.0], io.StringIO()
-    with LineProgress(10_000, (0, 0), 20, stream=stream, every=0, clock=lambda: now[0]) as progress:
+    now, stream, config = [0.0], io.StringIO(), run_of(10_000, max_iterations=20)
+    with LineProgress(config, stream=stream, every=0, clock=lambda: now[0]) as progress:
         for iteration in range(1, 6):
             now[0] += 1
             progress.update(row(iteration))
@@ -186,7 +191,7 @@ def test_the_time_left_is_that_until_the_limit_which_comes_first():
 
 def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
     stream = io.StringIO()
-    with LineProgress(1000, stream=stream, every=1e9) as progress:
+    with LineProgress(run_of(1000), stream=stream, every=1e9) as progress:
         progress.update(row(1))
         progress.update(row(2, eval_return_mean=7.0))
         progress.update(row(3))
@@ -196,11 +201,11 @@ def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
 
 
 def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch, capsys):
-    assert isinstance(make_progress(10), LineProgress)
-    assert type(make_progress(10, quiet=True)) is Progress
+    assert isinstance(make_progress(run_of(10)), LineProgress)
+    assert type(make_progress(run_of(10), quiet=True)) is Progress
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "160")
-    bar = make_progress(1000)
+    bar = make_progress(run_of(1000))
     assert isinstance(bar, BarProgress)
     with bar:
         bar.update(row(5, episode_return_mean=12.0, steps_per_second=50.0))

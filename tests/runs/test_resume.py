@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trellis.runs import checkpoint
+from trellis import checkpoint_format
 from trellis.runs.log import read_metrics
 
 ITERATIONS, KILLED_AFTER = 10, 5
@@ -45,7 +45,7 @@ def kill_after(process: subprocess.Popen, out: Path, iterations: int) -> None:
 
 
 def final_bytes(out: Path) -> dict[str, bytes]:
-    saved = checkpoint.load_latest(out / "checkpoints")
+    saved = checkpoint_format.load_latest(out / "checkpoints")
     assert saved.iteration == ITERATIONS
     return {name: value.tobytes() for name, value in saved.arrays.items()}
 
@@ -57,7 +57,7 @@ def check(env: str, seed: int, folder: Path) -> None:
         command(env, seed, broken), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     kill_after(process, broken, KILLED_AFTER)
-    before = checkpoint.load_latest(broken / "checkpoints").iteration
+    before = checkpoint_format.load_latest(broken / "checkpoints").iteration
     assert before < ITERATIONS
     resumed = [sys.executable, "-m", "trellis", "resume", str(broken)]
     subprocess.run(resumed, check=True, capture_output=True)

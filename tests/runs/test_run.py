@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trellis.cli.messages import say
+from trellis.checkpoint_format import CheckpointError, CheckpointWarning, load_latest
+from trellis.cli.errors import say
 from trellis.config import SamplingConfig, TrainConfig
 from trellis.envs.batch import BadValueError
 from trellis.runs import checkpoint, folder
-from trellis.runs.checkpoint import CheckpointError, CheckpointWarning, load_latest
 from trellis.runs.folder import RunFolderError, read_config, write_config
 from trellis.runs.log import read_metrics
 from trellis.runs.run import RunInterrupted, crossed, resume, train
@@ -82,14 +82,14 @@ class FakeTrainer:
         mean = float(np.sin(state.theta).sum())
         return SimpleNamespace(mean_return=mean, std_return=0.5, mean_length=7.0)
 
-    def freeze(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def to_checkpoint(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {"theta": state.theta, "env/position": self.position}
         if state.best_theta is not None:
             arrays["best_theta"] = state.best_theta
         names = ("observation_moments", "iteration", "steps", "best_return", "best_moments")
         return arrays, {name: getattr(state, name) for name in names}
 
-    def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> State:
+    def from_checkpoint(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> State:
         self.position = arrays["env/position"]
         return State(arrays["theta"], best_theta=arrays.get("best_theta"), **values)
 

@@ -4,25 +4,30 @@ import jax
 import numpy as np
 import pytest
 
+from tests.problems import sum_gradient
+from trellis.config import EstimationConfig, SamplingConfig
+from trellis.envs.batch import Step
 from trellis.estimation.critic import MLPCritic
-from trellis.estimation.normalization import PictureStandardizer, moments_of
-from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
+from trellis.estimation.surrogate import Estimator, StateBatch, cut
+from trellis.moments import Moments
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals
+from trellis.policies.normalizer import PictureStandardizer
 from trellis.policies.policy import Policy
-from trellis.sampling import frames
-from trellis.sampling.frames import FrameStore, Stacks, is_pictures
+from trellis.sampling import buffers
+from trellis.sampling.buffers import is_pictures
+from trellis.sampling.frames import FrameStore, Stacks
 from trellis.sampling.single_path import SinglePath
 
 SHAPE = (3, 12, 11)
 POLICY = Policy(ConvNet(SHAPE, (4, 4), (5,), 2), Categoricals((2,)))
 
 
-MOMENTS = moments_of(np.random.default_rng(1).integers(40, 90, size=(50, *SHAPE[1:])), SHAPE[1:])
+MOMENTS = Moments.of(np.random.default_rng(1).integers(40, 90, size=(50, *SHAPE[1:])), SHAPE[1:])
 
 
 class Pictures:
-    """Noise; every row has episodes of a length of its own, and every stack is written down."""
+    """Random pictures; each environment has its own episode length, and every stack is recorded."""
 
     num_envs = 3
 
@@ -44,11 +49,11 @@ class Pictures:
         self.time += 1
         over = self.time >= [3, 4, 100]
         self.ended += [self.stack[i] for i in np.flatnonzero(over)]
-        return self.stack, np.ones(3), over, np.zeros(3, bool)
+        return Step(self.stack, np.ones(3), over, np.zeros(3, bool))
 
 
 class Colours(Pictures):
-    """Pictures of which nothing stays."""
+    """Pictures that are new as a whole at every step."""
 
     def step(self, actions):
         step = super().step(actions)
@@ -57,7 +62,7 @@ class Colours(Pictures):
 
 
 class ByTurns(Pictures):
-    """The same, whose rows step in two lanes; only all at once can it be seen that they do."""
+    """The same in two lanes, which checks that both have been sent before the first is received."""
 
     lanes = (slice(0, 1), slice(1, 3))
 
@@ -71,9 +76,9 @@ class ByTurns(Pictures):
 
     def receive(self, lane):
         if lane == 0:
-            assert self.sent == [0, 1]  # both were on their way
+            assert self.sent == [0, 1]
             self.step_of_all, self.sent = self.step(None), []
-        return tuple(values[self.lanes[lane]] for values in self.step_of_all)
+        return Step(*(values[self.lanes[lane]] for values in self.step_of_all))
 
 
 def unchanged(x):
@@ -84,7 +89,7 @@ def unchanged(x):
 @pytest.mark.parametrize("kind", [Pictures, ByTurns, Colours])
 def test_samples_are_what_the_environments_showed(kind, normalize):
     env = kind()
-    sampler = SinglePath(env, POLICY, np.asarray, steps=9)
+    sampler = SinglePath(env, POLICY, np.asarray, SamplingConfig(steps_per_env=9))
     theta = POLICY.init(np.random.default_rng(0))
     path = None
     for iteration in range(2):  # the second begins in the middle of episodes
@@ -108,9 +113,9 @@ def test_samples_are_what_the_environments_showed(kind, normalize):
 
 
 def test_statistics_take_a_thousand_frames_at_most(monkeypatch):
-    monkeypatch.setattr(frames, "FRAMES_FOR_STATISTICS", 12)
+    monkeypatch.setattr(buffers, "FRAMES_FOR_STATISTICS", 12)
     env = Pictures()
-    sampler = SinglePath(env, POLICY, np.asarray, steps=9)
+    sampler = SinglePath(env, POLICY, np.asarray, SamplingConfig(steps_per_env=9))
     samples, _ = sampler.collect(POLICY.init(np.random.default_rng(0)), unchanged, None, 0)
     shown = np.stack(env.shown)[::3]
     assert np.array_equal(samples.raw_observation, shown[np.arange(3), :, np.arange(3)])
@@ -152,7 +157,8 @@ def test_the_objective_is_the_same_to_the_bit():
 
 def test_the_critic_looks_at_both():
     rng, pictures, stacks = both_ways()
-    critic = MLPCritic(SHAPE, (8,), epochs=30, minibatch=8, channels=(4,))
+    settings = EstimationConfig(critic_hidden=(8,), critic_epochs=30, critic_minibatch=8)
+    critic = MLPCritic(SHAPE, settings, channels=(4,))
     state, target = critic.init(rng), pictures[:, -1, 3, 3] / 255.0
     age = np.zeros(len(stacks))
     fitted = [

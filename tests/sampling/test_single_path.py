@@ -6,22 +6,25 @@ import numpy as np
 import pytest
 
 from tests.probes import DelayedReward, Endless
+from tests.problems import sum_gradient
 from trellis import envs
-from trellis.envs.spaces import observation_encoder
+from trellis.config import SamplingConfig
 from trellis.estimation.returns import path_returns
-from trellis.estimation.surrogate import Estimator, StateBatch, cut, sum_gradient
+from trellis.estimation.surrogate import Estimator, StateBatch, cut
 from trellis.policies.distributions import Categoricals
-from trellis.policies.networks import MLP, linear
+from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
 from trellis.sampling.single_path import SinglePath
+from trellis.spaces import observation_encoder
 from trellis.theory import garnet
 from trellis.theory.as_batch import to_batch
 
 
-def make_sampler(env, steps, *, hidden=(), seed=0, **options):
+def make_sampler(env, steps, *, hidden=(), seed=0, whole_paths=False, **options):
     features, encode = observation_encoder(env.observation_space)
     policy = Policy(MLP(features, hidden, 2), Categoricals((2,)))
-    return SinglePath(env, policy, encode, steps=steps, seed=seed, **options), policy
+    sampling = SamplingConfig(steps_per_env=steps, whole_paths=whole_paths)
+    return SinglePath(env, policy, encode, sampling, seed=seed, **options), policy
 
 
 def same(x):
@@ -96,7 +99,7 @@ def test_a_time_limit_is_a_truncation():
     assert samples.truncated.sum() == 4
 
 
-def test_log_q_is_the_probability_of_what_was_drawn():
+def test_log_q_is_the_probability_of_the_sampled_action():
     env = envs.make("CartPole-v1", 4)
     sampler, policy = make_sampler(env, 30, hidden=(8,))
     theta = np.random.default_rng(0).normal(size=policy.num_params).astype(np.float32)
@@ -145,19 +148,20 @@ def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
     steps, paths, repeats = 40, 400, 30
     env = to_batch(mdp, paths)
     features, encode = observation_encoder(env.observation_space)
-    policy = Policy(linear(features, 2), Categoricals((2,)))
+    policy = Policy(MLP(features, (), 2), Categoricals((2,)))
     theta = (0.5 * np.random.default_rng(1).normal(size=policy.num_params)).astype(np.float32)
     logits, _ = policy.distribution_params(theta, np.eye(6, dtype=np.float32))
     pi = np.exp(logits.astype(np.float64))
     pi /= pi.sum(1, keepdims=True)
 
     exact = exact_gradient(mdp, pi, policy)
-    sampler = SinglePath(env, policy, encode, steps=steps, whole_paths=True, seed=3)
+    sampling = SamplingConfig(steps_per_env=steps, whole_paths=True)
+    sampler = SinglePath(env, policy, encode, sampling, seed=3)
     compiled = jax.jit(sum_gradient, static_argnums=(0, 1))
     estimates = []
     for iteration in range(repeats):
         samples, _ = sampler.collect(theta, same, None, iteration)
-        q = path_returns(samples.reward, samples, np.zeros_like(samples.reward), mdp.gamma)
+        q = path_returns(samples.reward, samples, mdp.gamma)
         n = q.size
         weight = (mdp.gamma**samples.age).reshape(n).astype(np.float32)
         batch = StateBatch(
@@ -179,6 +183,7 @@ def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
 
 def exact_gradient(mdp, pi, policy):
     """∇L at π_old for a softmax policy: ρ(s)·π(a|s)·A(s, a), chained through the linear map."""
-    rho, advantage = mdp.visitation(pi), mdp.advantages(pi)
+    evaluation = mdp.evaluate(pi)
+    rho, advantage = evaluation.visitation, evaluation.advantages
     by_logit = rho[:, None] * pi * advantage
     return np.concatenate([by_logit.ravel(), by_logit.sum(0)])

@@ -7,8 +7,9 @@ import pytest
 
 from tests.probes import ContinuousTarget, DelayedReward, Endless, FactorsMatter
 from trellis import envs
-from trellis.envs.spaces import action_kind, observation_encoder
+from trellis.config import SamplingConfig, VineConfig
 from trellis.estimation.advantages import (
+    moments_by_state,
     rescale_by_state,
     rollout_values,
     state_weights,
@@ -21,6 +22,7 @@ from trellis.sampling import vine
 from trellis.sampling.proposals import Proposal, ProposalError, choose_proposal
 from trellis.sampling.rollouts import Rollouts
 from trellis.sampling.vine import Vine
+from trellis.spaces import action_kind, observation_encoder
 from trellis.theory import garnet
 from trellis.theory.as_batch import to_batch
 
@@ -37,6 +39,10 @@ def same(x):
     return x
 
 
+def choose(proposal, distribution, actions):
+    return choose_proposal(VineConfig(proposal=proposal, actions=actions), distribution)
+
+
 def policy_for(env, hidden=(50, 50)):
     features, encode = observation_encoder(env.observation_space)
     kind = action_kind(env.action_space)
@@ -48,15 +54,12 @@ def policy_for(env, hidden=(50, 50)):
 def grow(make_env, *, trunks=4, theta=None, iteration=0, normalize=same, **options):
     env = make_env(trunks)
     policy, encode = policy_for(env)
-    settings = {
-        "trunk_length": 25,
-        "states": 20,
-        "actions": 3,
-        "rollout_length": 6,
-        "gamma": 0.9,
-        **options,
-    }
-    vine = Vine(env, make_env, policy, encode, **settings)
+    streams = {name: options.pop(name) for name in ("seed", "shard") if name in options}
+    gamma = options.pop("gamma", 0.9)
+    sizes = {"trunk_length": 25, "states": 20, "actions": 3, "rollout_length": 6}
+    settings = VineConfig(trunks=trunks, **{**sizes, **options})
+    sampling = SamplingConfig(sampler="vine", vine=settings)
+    vine = Vine(env, make_env, policy, encode, sampling, gamma=gamma, **streams)
     theta = policy.init(np.random.default_rng(0)) if theta is None else theta
     samples, path = vine.collect(theta, normalize, None, iteration)
     assert path is None
@@ -118,7 +121,7 @@ class TestBranches:
 
 
 class TestTheRolloutSet:
-    def test_is_drawn_uniformly_without_repetition(self):
+    def test_is_chosen_uniformly_without_repetition(self):
         counts = np.zeros((5, 2), int)
         for iteration in range(150):
             samples, _, _ = grow(
@@ -142,10 +145,10 @@ class TestTheRolloutSet:
 
 class TestCommonRandomNumbers:
     @pytest.mark.parametrize("name", MAKERS)
-    @pytest.mark.parametrize("most_rows", [1024, 20])
+    @pytest.mark.parametrize("max_envs", [1024, 20])
     @pytest.mark.parametrize("copies", [2, 5])
-    def test_copies_of_an_action_give_one_q_to_the_bit(self, name, most_rows, copies):
-        q, final = run_copies(MAKERS[name], copies, common=True, most_rows=most_rows)
+    def test_copies_of_an_action_give_one_q_to_the_bit(self, name, max_envs, copies):
+        q, final = run_copies(MAKERS[name], copies, common=True, max_envs=max_envs)
         for k in range(1, copies):
             assert q[k].tobytes() == q[0].tobytes()
             assert final[k].tobytes() == final[0].tobytes()
@@ -167,7 +170,7 @@ class TestCommonRandomNumbers:
         assert not np.array_equal(q[0], q[1])
 
 
-def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=13, most_rows=1024):
+def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=13, max_envs=1024):
     """Q̂ and the final observations of `copies` rollouts with one first action from each state."""
     env = make_env(states)
     policy, encode = policy_for(env, hidden)
@@ -180,12 +183,10 @@ def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=
         make_env,
         policy,
         encode,
-        states=states,
+        VineConfig(states=states, rollout_length=8, common_random_numbers=common),
         actions=copies,
-        length=8,
         gamma=0.9,
-        common_random_numbers=common,
-        most_rows=most_rows,
+        max_envs=max_envs,
     )
     outcomes = grower.run(
         theta, same, env.snapshot(np.arange(states)), np.stack([first] * copies), rng
@@ -196,22 +197,22 @@ def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=
 
 class TestProposals:
     def test_what_auto_stands_for(self):
-        assert choose_proposal("auto", DiagGaussian(2), 4) == (Proposal.POLICY, 4)
-        assert choose_proposal("auto", Categoricals((2,)), 4) == (Proposal.EVERY, 2)
-        assert choose_proposal("auto", Categoricals((3, 3, 2)), 4) == (Proposal.UNIFORM, 4)
-        assert choose_proposal("every", Categoricals((3, 3, 2)), 4) == (Proposal.EVERY, 18)
-        assert choose_proposal("auto", Categoricals((6, 6)), 40) == (Proposal.UNIFORM, 40)
+        assert choose("auto", DiagGaussian(2), 4) == (Proposal.POLICY, 4)
+        assert choose("auto", Categoricals((2,)), 4) == (Proposal.EVERY, 2)
+        assert choose("auto", Categoricals((3, 3, 2)), 4) == (Proposal.UNIFORM, 4)
+        assert choose("every", Categoricals((3, 3, 2)), 4) == (Proposal.EVERY, 18)
+        assert choose("auto", Categoricals((6, 6)), 40) == (Proposal.UNIFORM, 40)
 
-    def test_what_cannot_be_is_refused_with_what_can(self):
+    def test_an_invalid_proposal_is_an_error_that_names_a_valid_one(self):
         for name in ("uniform", "every"):
             with pytest.raises(ProposalError, match="use the proposal 'policy'"):
-                choose_proposal(name, DiagGaussian(2), 4)
+                choose(name, DiagGaussian(2), 4)
         with pytest.raises(ProposalError, match=r"64 actions are too many.*'uniform'"):
-            choose_proposal("every", Categoricals((4, 4, 4)), 4)
+            choose("every", Categoricals((4, 4, 4)), 4)
         with pytest.raises(ProposalError, match="actions must be at least 2, got 1"):
-            choose_proposal("policy", DiagGaussian(2), 1)
+            choose("policy", DiagGaussian(2), 1)
 
-    def test_log_q_is_that_of_what_was_drawn(self):
+    def test_log_q_is_that_of_the_sampled_action(self):
         samples, policy, theta = grow(functools.partial(envs.make, ContinuousTarget), states=100)
         branches = samples.branches
         params, _ = policy.distribution_params(theta, samples.observation)
@@ -225,7 +226,7 @@ class TestProposals:
         assert abs(z.mean()) < 4 / np.sqrt(z.size)
         assert len(np.unique(z)) == z.size
 
-    def test_uniform_draws_each_choice_of_each_factor_alike(self):
+    def test_uniform_samples_each_choice_of_each_factor_equally_often(self):
         samples, _, _ = grow(
             functools.partial(envs.make, FactorsMatter), states=100, proposal="uniform", actions=8
         )
@@ -237,9 +238,9 @@ class TestProposals:
             assert np.abs(z).max() < 4
 
 
-@pytest.mark.parametrize("most_rows", [1024, 24])
-def test_every_simulator_step_is_counted_once(most_rows, monkeypatch):
-    monkeypatch.setattr(vine, "MOST_ROWS", most_rows)  # 24: the last chunk is filled up
+@pytest.mark.parametrize("max_envs", [1024, 24])
+def test_every_simulator_step_is_counted_once(max_envs, monkeypatch):
+    monkeypatch.setattr(vine, "MAX_ENVS", max_envs)  # 24: the last chunk is filled up
     stepped = []
 
     class Counting:
@@ -262,7 +263,7 @@ def test_the_batch_has_all_trunk_states_and_values_for_the_rollout_set_alone():
     samples, _, _ = grow(MAKERS["CartPole-v1"])
     q = rollout_values(samples.branches, 1.0)
     weight = state_weights(samples, 0.9)
-    batch = vine_batch(samples, q, weight)
+    batch = vine_batch(samples, samples.branches, q, weight)
     rows = samples.branches.place @ [4, 1]
     others = np.setdiff1d(np.arange(100), rows)
     np.testing.assert_allclose(batch.kl_weight, 0.9 ** samples.age.ravel(), rtol=1e-6)
@@ -277,8 +278,8 @@ def test_the_batch_has_all_trunk_states_and_values_for_the_rollout_set_alone():
 
 def test_only_differences_within_a_state_are_rescaled():
     q = np.array([[1.0, 3.0], [100.0, 102.0]])
-    assert rescale_by_state(q, "center") is q
-    scaled = rescale_by_state(q, "standardize")
+    assert rescale_by_state(q, "center", moments_by_state(q)) is q
+    scaled = rescale_by_state(q, "standardize", moments_by_state(q))
     np.testing.assert_allclose(scaled[:, 1] - scaled[:, 0], 2.0, rtol=1e-6)
 
 

@@ -10,19 +10,21 @@ import jax
 import numpy as np
 import pytest
 
-from trellis.envs.spaces import observation_encoder
+from tests.problems import sum_gradient
+from trellis.config import SamplingConfig, VineConfig
 from trellis.estimation.advantages import rollout_values, state_weights, vine_batch
-from trellis.estimation.surrogate import Estimator, cut, sum_gradient
+from trellis.estimation.surrogate import Estimator, cut
 from trellis.policies.distributions import Categoricals
-from trellis.policies.networks import linear
+from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
 from trellis.sampling.vine import Vine
+from trellis.spaces import observation_encoder
 from trellis.theory import garnet
 from trellis.theory.as_batch import to_batch
 from trellis.theory.mdp import FiniteMDP
 
 STATES, ACTIONS, TRUNKS, LENGTH, ROLLOUT = 5, 3, 50, 12, 6
-POLICY = Policy(linear(STATES + 1, ACTIONS), Categoricals((ACTIONS,)))
+POLICY = Policy(MLP(STATES + 1, (), ACTIONS), Categoricals((ACTIONS,)))
 OLD = (0.6 * np.random.default_rng(1).normal(size=POLICY.num_params)).astype(np.float32)
 NEW = OLD + (0.4 * np.random.default_rng(2).normal(size=POLICY.num_params)).astype(np.float32)
 
@@ -77,14 +79,20 @@ def grow(proposal, actions=ACTIONS, *, states=100, **options):
         lambda n: to_batch(problem(), n),
         POLICY,
         encode,
-        trunk_length=LENGTH,
-        states=states,
-        actions=actions,
-        rollout_length=ROLLOUT,
+        SamplingConfig(
+            sampler="vine",
+            vine=VineConfig(
+                trunks=TRUNKS,
+                trunk_length=LENGTH,
+                states=states,
+                actions=actions,
+                rollout_length=ROLLOUT,
+                proposal=proposal,
+                **options,
+            ),
+        ),
         gamma=0.8,
-        proposal=proposal,
         seed=5,
-        **options,
     )
 
 
@@ -106,7 +114,7 @@ def estimates(proposal, theta, *, repeats=60, **options):
 def batch_of(vine, iteration, shift=0.0):
     samples, _ = vine.collect(OLD, lambda x: x, None, iteration)
     q = rollout_values(samples.branches, 1.0) + shift
-    return vine_batch(samples, q, state_weights(samples, 1.0))
+    return vine_batch(samples, samples.branches, q, state_weights(samples, 1.0))
 
 
 compiled = jax.jit(sum_gradient, static_argnums=(0, 1))

@@ -6,14 +6,19 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from trellis.config import SearchConfig
 from trellis.rng import Purpose, stream
 from trellis.search.cem import CEM
 
 NORMAL = NormalDist()
 
 
+def make(mean, std, *, population, seed=0, **settings):
+    return CEM(mean, std, population, SearchConfig(**settings), seed)
+
+
 def one_update(fitness_of, **settings):
-    search = CEM(np.array([2.0]), 3.0, population=200_000, extra_variance=0.0, **settings)
+    search = make(np.array([2.0]), 3.0, population=200_000, extra_variance=0.0, **settings)
     search.tell(fitness_of((search.ask()[:, 0] - 2.0) / 3.0))
     return (search.mean[0] - 2.0) / 3.0, search.std[0] / 3.0
 
@@ -36,7 +41,7 @@ def test_the_elite_of_a_slope_are_its_upper_tail():
 
 def test_one_update_on_a_sphere_by_hand():
     start = np.array([1.0, -2.0, 0.5])
-    search = CEM(start, 0.5, population=10, elite_fraction=0.25, noise_generations=4, seed=7)
+    search = make(start, 0.5, population=10, elite_fraction=0.25, noise_generations=4, seed=7)
     z = stream(7, Purpose.SEARCH, iteration=0).standard_normal((10, 3))
     members = start + 0.5 * z
     np.testing.assert_array_equal(search.ask(), members)
@@ -53,7 +58,7 @@ def test_one_update_on_a_sphere_by_hand():
 
 def test_the_extra_noise_shrinks_to_nothing():
     # Where all members are the same, the variance that is left is the noise alone.
-    search = CEM(np.zeros(2), 2.0, population=4, extra_variance=0.05, noise_generations=4)
+    search = make(np.zeros(2), 2.0, population=4, extra_variance=0.05, noise_generations=4)
     seen = []
     for _ in range(6):
         search.ask()
@@ -66,7 +71,7 @@ def test_the_extra_noise_shrinks_to_nothing():
 
 def test_it_finds_the_top_of_a_hill_and_needs_the_noise_for_it():
     def distance(extra_variance):
-        search = CEM(np.full(10, 3.0), 0.5, population=40, extra_variance=extra_variance, seed=1)
+        search = make(np.full(10, 3.0), 0.5, population=40, extra_variance=extra_variance, seed=1)
         for _ in range(100):
             search.tell(-np.square(search.ask()).sum(axis=1))
         return np.linalg.norm(search.mean)
@@ -81,9 +86,9 @@ def test_it_goes_on_from_its_record():
             search.tell(-np.square(search.ask()).sum(axis=1))
         return search
 
-    whole = advance(CEM(np.ones(5), 1.0, population=12, seed=3), 6)
-    half = advance(CEM(np.ones(5), 1.0, population=12, seed=3), 3)
-    other = CEM(np.ones(5), 1.0, population=12, seed=3)
+    whole = advance(make(np.ones(5), 1.0, population=12, seed=3), 6)
+    half = advance(make(np.ones(5), 1.0, population=12, seed=3), 3)
+    other = make(np.ones(5), 1.0, population=12, seed=3)
     other.restore(half.record())
     advance(other, 3)
     assert other.mean.tobytes() == whole.mean.tobytes()
@@ -92,12 +97,12 @@ def test_it_goes_on_from_its_record():
 
 
 def test_an_elite_is_not_larger_by_rounding():
-    assert CEM(np.zeros(2), 1.0, population=70).elite == 7
-    assert CEM(np.zeros(2), 1.0, population=71).elite == 8
+    assert make(np.zeros(2), 1.0, population=70).elite == 7
+    assert make(np.zeros(2), 1.0, population=71).elite == 8
 
 
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="population of 2 or more"):
-        CEM(np.zeros(2), 1.0, population=1)
+        make(np.zeros(2), 1.0, population=1)
     with pytest.raises(RuntimeError, match="after ask"):
-        CEM(np.zeros(2), 1.0, population=4).tell(np.zeros(4))
+        make(np.zeros(2), 1.0, population=4).tell(np.zeros(4))

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from trellis.blas import one_blas_thread
+from trellis.config import SearchConfig
 from trellis.rng import Purpose, stream
 from trellis.search.cma import CMA, default_population
+
+
+def make_cma(mean, std, *, population, diagonal, seed=0):
+    settings = SearchConfig(full_covariance_params=0 if diagonal else 1000)
+    return CMA(mean, std, population, settings, seed)
 
 
 def rosenbrock(x):
@@ -19,7 +25,7 @@ def rosenbrock(x):
 def test_it_does_on_rosenbrock_what_pycma_alone_does():
     n, generations = 20, 1500
     population, rng = default_population(n), None
-    ours = CMA(np.zeros(n), 0.5, population=population, diagonal=False, seed=3)
+    ours = make_cma(np.zeros(n), 0.5, population=population, diagonal=False, seed=3)
     options = {"popsize": population, "seed": math.nan, "verbose": -10}
     options["randn"] = lambda *shape: rng.standard_normal(shape)
     with one_blas_thread():
@@ -44,7 +50,7 @@ def test_the_default_population_is_pycmas():
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_a_replay_has_the_same_bytes(diagonal):
     def make():
-        return CMA(np.linspace(-1, 1, 12), 0.3, population=10, diagonal=diagonal, seed=2)
+        return make_cma(np.linspace(-1, 1, 12), 0.3, population=10, diagonal=diagonal, seed=2)
 
     original = make()
     for _ in range(40):
@@ -58,7 +64,7 @@ def test_a_replay_has_the_same_bytes(diagonal):
 
 
 def test_the_diagonal_variant_learns_the_scale_of_each_parameter():
-    search = CMA(np.ones(8), 0.3, population=12, diagonal=True, seed=0)
+    search = make_cma(np.ones(8), 0.3, population=12, diagonal=True, seed=0)
     scales = np.geomspace(1, 100, 8)
     for _ in range(200):
         search.tell(-np.square(scales * search.ask()).sum(axis=1))
@@ -69,7 +75,7 @@ def test_the_diagonal_variant_learns_the_scale_of_each_parameter():
 def test_nothing_global_is_touched():
     np.random.seed(11)  # the very thing that is to stay
     before = np.random.get_state()
-    search = CMA(np.zeros(4), 1.0, population=6, diagonal=False, seed=1)
+    search = make_cma(np.zeros(4), 1.0, population=6, diagonal=False, seed=1)
     for _ in range(3):
         search.tell(-rosenbrock(search.ask()))
     after = np.random.get_state()
@@ -79,6 +85,6 @@ def test_nothing_global_is_touched():
 
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="population of 3 or more"):
-        CMA(np.zeros(4), 1.0, population=2, diagonal=False)
+        make_cma(np.zeros(4), 1.0, population=2, diagonal=False)
     with pytest.raises(RuntimeError, match="after ask"):
-        CMA(np.zeros(4), 1.0, population=6, diagonal=False).tell(np.zeros(6))
+        make_cma(np.zeros(4), 1.0, population=6, diagonal=False).tell(np.zeros(6))

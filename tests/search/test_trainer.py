@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from tests.probes import ContinuousTarget
-from trellis import TRPO, presets
+from trellis import TRPO, checkpoint_format, presets
 from trellis.cli.main import main
 from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, SearchConfig, StepConfig
 from trellis.policies.distributions import DiagGaussian
-from trellis.policies.networks import linear
+from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
-from trellis.runs import checkpoint, run
+from trellis.runs import run
 from trellis.runs.log import read_metrics
 from trellis.runs.trainers import make_trainer
 from trellis.search.trainer import SearchTrainer
-from trellis.training.build import env_from_catalog
+from trellis.training.build import env_maker
 from trellis.training.trainer import Trainer
 
 CARTPOLE, HOPPER = "trellis/PaperCartPole-v0", "trellis/PaperHopper-v0"
@@ -93,10 +93,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(method, tmp_path):
 
     with pytest.raises(RuntimeError, match="power cut"):
         run.train(make_trainer(settings), broken, quiet=True, callbacks=[crash], tensorboard=False)
-    reached = checkpoint.load_latest(broken / "checkpoints").iteration
+    reached = checkpoint_format.load_latest(broken / "checkpoints").iteration
     end = run.resume(broken, quiet=True, tensorboard=False)
     assert 0 < reached < end.iteration
-    one, other = (checkpoint.load_latest(f / "checkpoints") for f in (whole, broken))
+    one, other = (checkpoint_format.load_latest(f / "checkpoints") for f in (whole, broken))
     assert {"search/fitness" if method == "cma" else "search/mean", "best_member"} <= set(
         one.arrays
     )
@@ -128,8 +128,8 @@ def test_a_state_is_the_same_after_freezing_and_thawing(method):
     state, history = advance(trainer, trainer.start(), 3)
     assert state.observation_moments.count == state.steps
     assert state.best_member_return == max(row["best_member_return"] for row in history)
-    arrays, values = trainer.freeze(state)
-    again, same_values = trainer.freeze(trainer.thaw(arrays, values))
+    arrays, values = trainer.to_checkpoint(state)
+    again, same_values = trainer.to_checkpoint(trainer.from_checkpoint(arrays, values))
     assert {"best_member", "best_member_moments/mean", "theta"} < set(arrays)
     assert values == same_values
     assert {k: v.tobytes() for k, v in arrays.items()} == {k: v.tobytes() for k, v in again.items()}
@@ -145,7 +145,7 @@ def test_a_record_that_leads_elsewhere_is_not_believed():
 
 def test_steps_are_those_that_were_simulated():
     settings, made = config(CARTPOLE, "cem"), []
-    original = env_from_catalog(settings)
+    original = env_maker(settings)
 
     def make(num_envs):
         env = original(num_envs)
@@ -167,7 +167,7 @@ def test_steps_are_those_that_were_simulated():
 
 
 def test_the_python_door_and_the_command_line(tmp_path, capsys):
-    policy = Policy(linear(1, 1), DiagGaussian(1))
+    policy = Policy(MLP(1, (), 1), DiagGaussian(1))
     agent = TRPO(
         ContinuousTarget,
         policy=policy,

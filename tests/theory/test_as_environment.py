@@ -140,8 +140,7 @@ def test_environments_without_a_table_are_refused():
 
 def test_theory_loads_without_gymnasium():
     code = (
-        "import sys, trellis.theory, trellis.theory.as_batch, trellis.theory.conservative,"
-        " trellis.theory.perturbation\n"
+        "import sys, trellis.theory, trellis.theory.conservative, trellis.theory.perturbation\n"
         "heavy = {'gymnasium', 'jax', 'matplotlib', 'mujoco'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

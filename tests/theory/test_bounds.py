@@ -1,4 +1,4 @@
-"""Every bound of Section 3 and Appendices A and B, each on a thousand drawn policy pairs."""
+"""Every bound of Section 3 and Appendices A and B, each on a thousand random pairs of policies."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
 
-from tests.theory.drawn import Drawn, examples, problems
+from tests.theory.random_mdps import Problem, examples, problems
 from trellis.theory import bounds, perturbation
 from trellis.theory.conservative import mix
 from trellis.theory.examples import garnet, random_policy
@@ -17,10 +17,10 @@ SLACK = 1e-9
 
 @examples(1000)
 @given(problems())
-def test_performance_is_above_every_bound(drawn: Drawn):
+def test_performance_is_above_every_bound(problem: Problem):
     """Theorem 1, its KL form (Eq. 9) and Appendix A's sharper form, in their order."""
-    old, new = drawn.old, drawn.new
-    performance = drawn.mdp.performance(new)
+    old, new = problem.old, problem.new
+    performance = problem.mdp.performance(new)
     sharp = bounds.coupling_bound(old, new)
     theorem1 = bounds.theorem1_bound(old, new)
     assert performance >= sharp - SLACK
@@ -28,24 +28,24 @@ def test_performance_is_above_every_bound(drawn: Drawn):
     assert theorem1 >= bounds.kl_bound(old, new) - SLACK
     # Appendix A bounds the distance on both sides.
     alpha = bounds.max_total_variation(old.policy, new)
-    error = bounds.coupling_error(old.max_advantage, drawn.mdp.gamma, alpha)
+    error = bounds.coupling_error(old.max_advantage, problem.mdp.gamma, alpha)
     assert abs(performance - old.surrogate(new)) <= error + SLACK
 
 
 @examples(400)
 @given(problems(), st.floats(0.0, 1.0))
-def test_mixtures_are_above_kakade_and_langford(drawn: Drawn, step: float):
+def test_mixtures_are_above_kakade_and_langford(problem: Problem, step: float):
     """Eq. 6, for any target, not only the greedy one."""
-    old = drawn.old
-    mixture = mix(old.policy, drawn.new, step)
-    assert drawn.mdp.performance(mixture) >= bounds.mixture_bound(old, drawn.new, step) - SLACK
+    old = problem.old
+    mixture = mix(old.policy, problem.new, step)
+    assert problem.mdp.performance(mixture) >= bounds.mixture_bound(old, problem.new, step) - SLACK
 
 
 @examples(400)
 @given(problems())
-def test_expected_advantages_by_state_and_by_time(drawn: Drawn):
+def test_expected_advantages_by_state_and_by_time(problem: Problem):
     """Lemmas 2 and 3, the latter with the middle term that its proof gives."""
-    old, new = drawn.old, drawn.new
+    old, new = problem.old, problem.new
     assert np.abs(old.expected_advantage(new)).max() <= bounds.advantage_bound(old, new) + SLACK
     gaps = bounds.advantage_gaps(old, new, 30)
     middle = bounds.advantage_gap_middle_bounds(old, new, 30)
@@ -65,12 +65,12 @@ def test_lemma_2_is_attained():
 
 @examples(100)
 @given(problems())
-def test_errors_are_sums_of_the_gaps_over_time(drawn: Drawn):
+def test_errors_are_sums_of_the_gaps_over_time(problem: Problem):
     """Σ γᵗ of Lemma 3's bound is the sharper form: the algebra of Appendix A's last lines."""
-    gamma, epsilon = drawn.mdp.gamma, drawn.old.max_advantage
+    gamma, epsilon = problem.mdp.gamma, problem.old.max_advantage
     horizon = 4000
-    by_time = bounds.advantage_gap_bounds(drawn.old, drawn.new, horizon)
-    alpha = bounds.max_total_variation(drawn.old.policy, drawn.new)
+    by_time = bounds.advantage_gap_bounds(problem.old, problem.new, horizon)
+    alpha = bounds.max_total_variation(problem.old.policy, problem.new)
     total = gamma ** np.arange(horizon) @ by_time
     assert total == pytest.approx(bounds.coupling_error(epsilon, gamma, alpha), rel=1e-9, abs=1e-12)
 
@@ -93,17 +93,17 @@ def test_lemma_3_as_printed_fails():
 
 @examples(1000)
 @given(problems(state_rewards=True))
-def test_perturbation_expansion(drawn: Drawn):
+def test_perturbation_expansion(problem: Problem):
     """Appendix B: the identity to 1e-9, its first term is L's gain, its factors are bounded."""
-    old, new = drawn.old, drawn.new
+    old, new = problem.old, problem.new
     terms = perturbation.expand(old, new)
-    assert abs(terms.total - (drawn.mdp.performance(new) - old.performance)) < 1e-9
+    assert abs(terms.total - (problem.mdp.performance(new) - old.performance)) < 1e-9
     assert abs(terms.first_order - old.surrogate_gain(new)) < 1e-9
     assert abs(terms.dual_norm - np.abs(old.expected_advantage(new)).max()) < 1e-9
     assert terms.dual_norm <= terms.dual_norm_bound + SLACK
     assert terms.density_norm <= terms.density_norm_bound + SLACK
     assert abs(terms.second_order) <= terms.second_order_bound + SLACK
-    product = drawn.mdp.gamma * terms.dual_norm_bound * terms.density_norm_bound
+    product = problem.mdp.gamma * terms.dual_norm_bound * terms.density_norm_bound
     assert terms.second_order_bound == pytest.approx(product)
 
 
@@ -116,8 +116,8 @@ def test_perturbation_refuses_rewards_of_actions():
 
 @examples(300)
 @given(problems())
-def test_divergences(drawn: Drawn):
-    p, q = drawn.old.policy, drawn.new
+def test_divergences(problem: Problem):
+    p, q = problem.old.policy, problem.new
     tv, kl = bounds.total_variation(p, q), bounds.kl_divergence(p, q)
     assert (tv**2 <= kl + 1e-15).all()
     # Pinsker's inequality is twice as good as what the paper uses.
@@ -125,7 +125,7 @@ def test_divergences(drawn: Drawn):
     np.testing.assert_allclose(kl, rel_entr(p, q).sum(axis=1), rtol=1e-6, atol=1e-14)
     assert bounds.max_kl(p, q) == kl.max()
     assert bounds.max_total_variation(p, q) == tv.max()
-    weights = drawn.old.visitation
+    weights = problem.old.visitation
     seen = weights > 0.0
     expected = (weights[seen] * kl[seen]).sum() / weights.sum()
     assert bounds.mean_kl(weights, p, q) == pytest.approx(expected)
@@ -146,8 +146,8 @@ def test_divergences_by_hand():
 
 @examples(300)
 @given(problems())
-def test_maximal_coupling(drawn: Drawn):
-    p, q = drawn.old.policy, drawn.new
+def test_maximal_coupling(problem: Problem):
+    p, q = problem.old.policy, problem.new
     joint = bounds.maximal_coupling(p, q)
     assert (joint >= 0.0).all()
     np.testing.assert_allclose(joint.sum(axis=2), p, atol=1e-12)
@@ -171,7 +171,7 @@ def test_without_a_penalty_the_bounds_would_not_hold():
         [random_policy(mdp, np.random.default_rng([seed, side])) for side in (0, 1)]
         for seed in range(20)
     ]
-    errors = [mdp.surrogate(old, new) - mdp.performance(new) for old, new in pairs]
+    errors = [mdp.evaluate(old).surrogate(new) - mdp.performance(new) for old, new in pairs]
     assert max(errors) > 0.1
 
 

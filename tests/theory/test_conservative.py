@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.theory.drawn import Drawn, examples, problems
+from tests.theory.random_mdps import Problem, examples, problems
 from trellis.theory import bounds
 from trellis.theory.conservative import (
     best_step,
@@ -18,11 +18,11 @@ from trellis.theory.policy_iteration import iterate, optimal_performance
 
 @examples(500)
 @given(problems())
-def test_never_falls_and_keeps_its_guarantee(drawn: Drawn):
-    old = drawn.old
+def test_never_falls_and_keeps_its_guarantee(problem: Problem):
+    old = problem.old
     for _ in range(3):
         mixture = conservative_mixture(old)
-        new = drawn.mdp.evaluate(mixture.policy)
+        new = problem.mdp.evaluate(mixture.policy)
         gain = new.performance - old.performance
         assert gain >= -1e-10
         assert gain >= mixture.guaranteed_gain - 1e-10
@@ -33,15 +33,15 @@ def test_never_falls_and_keeps_its_guarantee(drawn: Drawn):
 
 @examples(100)
 @given(problems())
-def test_step_maximizes_the_bound(drawn: Drawn):
-    old = drawn.old
+def test_step_maximizes_the_bound(problem: Problem):
+    old = problem.old
     mixture = conservative_mixture(old)
     best = bounds.mixture_bound(old, mixture.target, mixture.step)
     assert best - old.performance == pytest.approx(mixture.guaranteed_gain, abs=1e-9)
     for step in np.linspace(0.0, 1.0, 51):
         assert best >= bounds.mixture_bound(old, mixture.target, step) - 1e-9
     # The target is the argmax of L: no row has a higher expected advantage.
-    assert old.surrogate(mixture.target) >= old.surrogate(drawn.new) - 1e-9
+    assert old.surrogate(mixture.target) >= old.surrogate(problem.new) - 1e-9
 
 
 def test_step_by_hand():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from tests.theory.drawn import Drawn, examples, problems
+from tests.theory.random_mdps import Problem, examples, problems
 from trellis.theory import kl_ball
 from trellis.theory.bounds import kl_divergence, max_kl, mean_kl
 
@@ -119,9 +119,9 @@ def test_penalty_is_maximal_over_radii(penalty):
 
 @examples(300)
 @given(problems(), st.floats(-12.0, 1.5))
-def test_optimality_conditions(drawn: Drawn, exponent: float):
+def test_optimality_conditions(problem: Problem, exponent: float):
     """Feasible, on the boundary, π(ν − A) = λp with one ν per state, no better action unused."""
-    old, advantages, radius = drawn.old.policy, drawn.old.advantages, 10.0**exponent
+    old, advantages, radius = problem.old.policy, problem.old.advantages, 10.0**exponent
     solution = kl_ball.within_kl(old, advantages, radius)
     new, multipliers = solution
     kl = kl_divergence(old, new)
@@ -141,8 +141,8 @@ def test_optimality_conditions(drawn: Drawn, exponent: float):
 
 @examples(200)
 @given(problems(), st.floats(-6.0, 1.0))
-def test_mean_ball_is_met_and_beats_the_max_ball(drawn: Drawn, exponent: float):
-    old, advantages, weights = drawn.old.policy, drawn.old.advantages, drawn.old.visitation
+def test_mean_ball_is_met_and_beats_the_max_ball(problem: Problem, exponent: float):
+    old, advantages, weights = problem.old.policy, problem.old.advantages, problem.old.visitation
     radius = 10.0**exponent
     by_mean = kl_ball.within_mean_kl(old, advantages, weights, radius).policy
     by_max = kl_ball.within_kl(old, advantages, radius).policy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.theory.drawn import Drawn, examples, problems
+from tests.theory.random_mdps import Problem, examples, problems
 from trellis.theory.examples import garnet, random_policy
 from trellis.theory.mdp import FiniteMDP
 
@@ -27,22 +27,23 @@ def test_two_states_by_hand():
     assert exact.performance == pytest.approx(1.0)
     assert exact.max_advantage == pytest.approx(0.5)
     # L for staying in state 0 one time in four: 1 + 1 · (1/4)(−1/2).
-    assert mdp.surrogate(go, [[0.25, 0.75], [0.0, 1.0]]) == pytest.approx(0.875)
+    assert mdp.evaluate(go).surrogate([[0.25, 0.75], [0.0, 1.0]]) == pytest.approx(0.875)
 
 
 def test_rewards_of_actions_by_hand():
     r = np.array([[0.0, 3.0], [1.0, 0.0]])
     mdp = FiniteMDP(TWO_STATES, r, np.array([0.5, 0.5]), 0.5)
     policy = np.array([[0.0, 1.0], [0.0, 1.0]])
-    np.testing.assert_allclose(mdp.values(policy), [3.0, 0.0])
-    np.testing.assert_allclose(mdp.q_values(policy), [[1.5, 3.0], [1.75, 0.0]])
+    evaluation = mdp.evaluate(policy)
+    np.testing.assert_allclose(evaluation.values, [3.0, 0.0])
+    np.testing.assert_allclose(evaluation.q_values, [[1.5, 3.0], [1.75, 0.0]])
     assert mdp.performance(policy) == pytest.approx(1.5)
 
 
 @examples(100)
 @given(problems())
-def test_values_and_visitation_are_their_series(drawn: Drawn):
-    mdp, exact = drawn.mdp, drawn.old
+def test_values_and_visitation_are_their_series(problem: Problem):
+    mdp, exact = problem.mdp, problem.old
     horizon = _horizon(mdp.gamma)
     discounts = mdp.gamma ** np.arange(horizon)
     series = discounts @ mdp.state_distributions(exact.policy, horizon)
@@ -56,9 +57,9 @@ def test_values_and_visitation_are_their_series(drawn: Drawn):
 
 @examples(1000)
 @given(problems())
-def test_identity_over_time_steps_and_over_states(drawn: Drawn):
+def test_identity_over_time_steps_and_over_states(problem: Problem):
     """Eq. 1 (Lemma 1) and Eq. 2."""
-    mdp, old, new = drawn.mdp, drawn.old, drawn.new
+    mdp, old, new = problem.mdp, problem.old, problem.new
     advantages = (new * old.advantages).sum(axis=1)
     after = mdp.evaluate(new)
     horizon = _horizon(mdp.gamma)
@@ -71,11 +72,11 @@ def test_identity_over_time_steps_and_over_states(drawn: Drawn):
 
 @examples(400)
 @given(problems(), st.integers(0, 2**32 - 1))
-def test_improvement_where_no_state_expects_a_loss(drawn: Drawn, seed: int):
-    mdp, old = drawn.mdp, drawn.old
+def test_improvement_where_no_state_expects_a_loss(problem: Problem, seed: int):
+    mdp, old = problem.mdp, problem.old
     # In each state keep the new row where its expected advantage is not negative.
-    keep = (drawn.new * old.advantages).sum(axis=1) >= 0.0
-    new = np.where(keep[:, None], drawn.new, old.policy)
+    keep = (problem.new * old.advantages).sum(axis=1) >= 0.0
+    new = np.where(keep[:, None], problem.new, old.policy)
     rng = np.random.default_rng(seed)
     undecided = rng.random(mdp.num_states) < 0.3
     new[undecided] = np.eye(mdp.num_actions)[old.advantages.argmax(axis=1)][undecided]
@@ -84,10 +85,10 @@ def test_improvement_where_no_state_expects_a_loss(drawn: Drawn, seed: int):
 
 @examples(400)
 @given(problems(), st.integers(0, 2**32 - 1))
-def test_surrogate_matches_performance_to_first_order(drawn: Drawn, seed: int):
+def test_surrogate_matches_performance_to_first_order(problem: Problem, seed: int):
     """Eq. 4, for softmax policies and a random direction of their logits."""
-    mdp = drawn.mdp
-    assert mdp.surrogate(drawn.old.policy, drawn.old.policy) == drawn.old.performance
+    mdp = problem.mdp
+    assert problem.old.surrogate(problem.old.policy) == problem.old.performance
     rng = np.random.default_rng(seed)
     logits, direction = rng.standard_normal((2, mdp.num_states, mdp.num_actions))
     old = mdp.evaluate(_softmax(logits))
@@ -102,7 +103,7 @@ def test_surrogate_is_not_performance():
     """Of second order they do differ, so the test above has something to see."""
     mdp = garnet(5, 3, 2, np.random.default_rng(0), gamma=0.9)
     old, new = (random_policy(mdp, np.random.default_rng(seed)) for seed in (1, 2))
-    assert abs(mdp.surrogate(old, new) - mdp.performance(new)) > 0.1
+    assert abs(mdp.evaluate(old).surrogate(new) - mdp.performance(new)) > 0.1
 
 
 def _negative(array, index, value):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.theory.drawn import Drawn, examples, problems
+from tests.theory.random_mdps import Problem, examples, problems
 from trellis.theory import bounds
 from trellis.theory.examples import chain, garnet, gridworld
 from trellis.theory.mdp import FiniteMDP
@@ -27,9 +27,9 @@ SLACK = 1e-10
 
 @examples(600)
 @given(problems(max_states=4))
-def test_algorithm_1_never_falls_and_keeps_its_certificate(drawn: Drawn):
-    old = drawn.old
-    for iteration in iterate(drawn.mdp, old.policy, algorithm1, 2):
+def test_algorithm_1_never_falls_and_keeps_its_certificate(problem: Problem):
+    old = problem.old
+    for iteration in iterate(problem.mdp, old.policy, algorithm1, 2):
         certificate = iteration.certificate
         assert certificate.gain >= -SLACK
         assert certificate.gain >= certificate.minorizer_gain - SLACK
@@ -44,12 +44,12 @@ def test_algorithm_1_never_falls_and_keeps_its_certificate(drawn: Drawn):
 
 @examples(150)
 @given(problems(max_states=5), st.floats(-4.0, 0.5))
-def test_algorithm_1_maximizes_the_minorizer(drawn: Drawn, exponent: float):
-    """No trust-region step, and no drawn policy, has a higher L − C max KL."""
-    old = drawn.old
+def test_algorithm_1_maximizes_the_minorizer(problem: Problem, exponent: float):
+    """No trust-region step, and no random policy, has a higher L − C max KL."""
+    old = problem.old
     best = bounds.kl_bound(old, algorithm1(old))
     assert best >= old.performance - SLACK
-    rivals = [drawn.new, policy_iteration(old), max_kl_trust_region(10.0**exponent)(old)]
+    rivals = [problem.new, policy_iteration(old), max_kl_trust_region(10.0**exponent)(old)]
     for rival in rivals:
         assert best >= bounds.kl_bound(old, rival) - 1e-9
 
@@ -57,12 +57,12 @@ def test_algorithm_1_maximizes_the_minorizer(drawn: Drawn, exponent: float):
 @examples(150)
 @given(problems(), st.floats(-4.0, 1.0))
 def test_trust_regions_keep_their_bound_and_do_not_lower_the_surrogate(
-    drawn: Drawn, exponent: float
+    problem: Problem, exponent: float
 ):
     radius = 10.0**exponent
-    old = drawn.old
-    by_max = certify(old, drawn.mdp.evaluate(max_kl_trust_region(radius)(old)))
-    by_mean = certify(old, drawn.mdp.evaluate(mean_kl_trust_region(radius)(old)))
+    old = problem.old
+    by_max = certify(old, problem.mdp.evaluate(max_kl_trust_region(radius)(old)))
+    by_mean = certify(old, problem.mdp.evaluate(mean_kl_trust_region(radius)(old)))
     assert by_max.max_kl <= radius * (1.0 + 1e-6)
     assert by_mean.mean_kl <= radius * (1.0 + 1e-6)
     assert by_max.surrogate_gain >= -SLACK
@@ -74,10 +74,10 @@ def test_trust_regions_keep_their_bound_and_do_not_lower_the_surrogate(
 
 @examples(150)
 @given(problems())
-def test_policy_iteration_reaches_the_optimum_of_value_iteration(drawn: Drawn):
-    goal = optimal_performance(drawn.mdp)
-    last = drawn.old
-    for iteration in iterate(drawn.mdp, drawn.old.policy, policy_iteration, 60):
+def test_policy_iteration_reaches_the_optimum_of_value_iteration(problem: Problem):
+    goal = optimal_performance(problem.mdp)
+    last = problem.old
+    for iteration in iterate(problem.mdp, problem.old.policy, policy_iteration, 60):
         assert iteration.certificate.gain >= -SLACK
         last = iteration.new
         if not np.any(last.advantages > 1e-12):

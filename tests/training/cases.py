@@ -2,6 +2,9 @@
 
 import dataclasses
 
+import jax
+import numpy as np
+
 from trellis.config import (
     EstimationConfig,
     PolicyConfig,
@@ -34,7 +37,7 @@ CASES = {
 
 
 def bytes_of(trainer, state):
-    arrays, _ = trainer.freeze(state)
+    arrays, _ = trainer.to_checkpoint(state)
     return {name: value.tobytes() for name, value in arrays.items()}
 
 
@@ -42,7 +45,7 @@ def train(config, make_team=None, iterations=ITERATIONS, on_team=lambda team: No
     """The whole state after some iterations, and the history of what depends on no clock."""
     trainer = Trainer(config, make_team=make_team)
     try:
-        on_team(trainer._team)
+        on_team(trainer.team)
         state, history = trainer.start(), []
         for _ in range(iterations):
             state, metrics = trainer.iterate(state)
@@ -50,3 +53,16 @@ def train(config, make_team=None, iterations=ITERATIONS, on_team=lambda team: No
         return bytes_of(trainer, state), history
     finally:
         trainer.close()
+
+
+def num_bytes(answer):
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(vars_of(answer)))
+
+
+def vars_of(value):
+    """An answer as plain containers, dataclasses included."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: vars_of(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [vars_of(part) for part in value]
+    return value

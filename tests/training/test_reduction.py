@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trellis.estimation.advantages import rescale, rescale_by_state, spread_by_state, spread_of
-from trellis.estimation.normalization import moments_of
-from trellis.training.reduction import Maximum, Mean, combine, divide, reduce_tree
+from trellis.estimation.advantages import (
+    CriticFit,
+    moments_by_state,
+    moments_of_advantages,
+    rescale,
+    rescale_by_state,
+)
+from trellis.moments import Moments
+from trellis.optimization.objective import Maximum
+from trellis.training.reduction import divide, merge_answers, reduce_tree
 
 SIZES = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
 
@@ -47,45 +54,59 @@ def test_the_order_of_sums_is_that_of_the_tree():
 @pytest.mark.parametrize("cut", [1, 7, 19])
 def test_statistics_of_parts_are_those_of_the_whole(cut):
     x = np.random.default_rng(0).normal(5, 2, size=20)
-    merged = combine(moments_of(x[:cut]), moments_of(x[cut:]))
+    merged = merge_answers(Moments.of(x[:cut]), Moments.of(x[cut:]))
     np.testing.assert_allclose(merged.mean, x.mean())
     np.testing.assert_allclose(merged.squares / merged.count, x.var())
-    spread = combine(spread_of(x[:cut]), spread_of(x[cut:]))
+    spread = merge_answers(moments_of_advantages(x[:cut]), moments_of_advantages(x[cut:]))
     np.testing.assert_allclose([spread.mean, spread.variance], [x.mean(), x.var()])
     parts = [rescale(part, "standardize", spread) for part in (x[:cut], x[cut:])]
-    np.testing.assert_allclose(np.concatenate(parts), rescale(x, "standardize"))
+    np.testing.assert_allclose(
+        np.concatenate(parts), rescale(x, "standardize", moments_of_advantages(x))
+    )
 
 
 @pytest.mark.parametrize("how", ["center", "standardize"])
 def test_of_equal_values_nothing_is_left(how):
     values = np.full((64, 32), 19.9, np.float32)
     assert values.mean() != values[0, 0]
-    assert not rescale(values, how).any()
-    assert not rescale(values, how, spread_of(values[:5]).merge(spread_of(values[5:]))).any()
+    assert not rescale(values, how, moments_of_advantages(values)).any()
+    assert not rescale(
+        values, how, moments_of_advantages(values[:5]).merge(moments_of_advantages(values[5:]))
+    ).any()
 
 
 def test_vines_values_are_rescaled_by_the_spread_of_all_shards():
     q = np.random.default_rng(1).normal(3, 2, size=(12, 4))
-    spread = combine(spread_by_state(q[:4]), spread_by_state(q[4:]))
+    spread = merge_answers(moments_by_state(q[:4]), moments_by_state(q[4:]))
     parts = [rescale_by_state(part, "standardize", spread) for part in (q[:4], q[4:])]
-    np.testing.assert_allclose(np.concatenate(parts), rescale_by_state(q, "standardize"))
-    assert not np.allclose(parts[0], rescale_by_state(q[:4], "standardize"))
+    np.testing.assert_allclose(
+        np.concatenate(parts), rescale_by_state(q, "standardize", moments_by_state(q))
+    )
+    assert not np.allclose(
+        parts[0], rescale_by_state(q[:4], "standardize", moments_by_state(q[:4]))
+    )
 
 
 def test_critics_are_averaged_by_count_and_their_steps_are_not():
-    one = Mean(1, {"w": np.float32([0.0, 8.0]), "steps": np.int32(5)})
-    other = Mean(3, {"w": np.float32([4.0, 0.0]), "steps": np.int32(7)})
-    average = combine(one, other)
-    np.testing.assert_array_equal(average.value["w"], [3.0, 2.0])
-    assert average.value["w"].dtype == np.float32
-    assert (average.count, average.value["steps"]) == (4, 7)
+    nothing = Moments.zeros()
+    one = {"w": np.float32([0.0, 8.0]), "steps": np.int32(5)}
+    other = {"w": np.float32([4.0, 0.0]), "steps": np.int32(7)}
+    fits = [
+        CriticFit(critic, Moments.of_mean(loss, count), nothing, nothing)
+        for critic, loss, count in ((one, 2.0, 1), (other, 6.0, 3))
+    ]
+    average = merge_answers(*fits)
+    np.testing.assert_array_equal(average.critic["w"], [3.0, 2.0])
+    assert average.critic["w"].dtype == np.float32
+    assert average.critic["steps"] == 7
+    assert (average.loss.count, average.loss.mean) == (4, 5.0)
 
 
 def test_a_maximum_does_not_hide_what_is_not_a_number():
-    assert combine(Maximum(1.0), Maximum(3.0)).value == 3.0
-    assert np.isnan(combine(Maximum(np.nan), Maximum(3.0)).value)
-    assert np.isnan(combine(Maximum(3.0), Maximum(np.nan)).value)
+    assert merge_answers(Maximum(1.0), Maximum(3.0)).value == 3.0
+    assert np.isnan(merge_answers(Maximum(np.nan), Maximum(3.0)).value)
+    assert np.isnan(merge_answers(Maximum(3.0), Maximum(np.nan)).value)
 
 
 def test_a_statistic_that_nobody_keeps_stays_nothing_and_lists_are_strung_together():
-    assert combine((None, [1], 2), (None, [3], 4)) == (None, [1, 3], 6)
+    assert merge_answers((None, [1], 2), (None, [3], 4)) == (None, [1, 3], 6)

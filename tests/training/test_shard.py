@@ -5,14 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.training.cases import CARTPOLE, SHARDS, SINGLE_PATH, VINE, bytes_of
-from trellis.cluster.traffic import num_bytes
+from tests.training.cases import CARTPOLE, SHARDS, SINGLE_PATH, VINE, bytes_of, num_bytes
 from trellis.config import EstimationConfig, SamplingConfig, StepConfig
 from trellis.optimization.conjugate_gradient import python_while
+from trellis.optimization.objective import DistributedObjective, LocalObjective
 from trellis.optimization.rules import rule_of
 from trellis.optimization.step import take_step
-from trellis.optimization.trust_region import LocalObjective
-from trellis.training.objective import TeamObjective
 from trellis.training.reduction import reduce_tree
 from trellis.training.team import LocalTeam
 from trellis.training.trainer import Trainer
@@ -21,10 +19,10 @@ from trellis.training.trainer import Trainer
 def collected(config):
     """A team that has just estimated what its samples are worth, and a θ."""
     trainer = Trainer(config)
-    state, team = trainer.start(), trainer._team
+    state, team = trainer.start(), trainer.team
     assert isinstance(team, LocalTeam)
-    team.ask("collect", state.theta, state.observation_moments, 0)
-    estimated = team.ask("estimate", state.critic, 1.0)
+    team.collect(state.theta, state.observation_moments, 0)
+    estimated = team.estimate(state.critic, 1.0)
     return trainer, state.theta, estimated
 
 
@@ -32,9 +30,9 @@ def collected(config):
 def both():
     """The team's objective, one over the same data as a whole, θ, and the values."""
     trainer, theta, estimated = collected(CARTPOLE)
-    team = TeamObjective(trainer._team.ask, estimated.values)
-    team.gradient()
-    shards = trainer._team.shards
+    trainer.team.prepare_step(estimated.values)
+    team = DistributedObjective(trainer.team.ask)
+    shards = trainer.team.shards
     parts = [shard._batch(estimated.values) for shard in shards]
     whole = type(parts[0])(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
     region = shards[0]._trust_region
@@ -83,26 +81,26 @@ def test_settings_reach_the_estimates(critic):
     sampling = dataclasses.replace(CARTPOLE.sampling, shards=1, steps_per_env=60)
     config = dataclasses.replace(CARTPOLE, estimation=estimation, sampling=sampling)
     trainer = Trainer(config)
-    state, (shard,) = trainer.start(), trainer._team.shards
+    state, (shard,) = trainer.start(), trainer.team.shards
     critic_state = dict(state.critic)
     rng = np.random.default_rng(0)
     for name, array in critic_state.items():
         if array.dtype.kind == "f":
             critic_state[name] = array + 0.1 * rng.normal(size=array.shape).astype(array.dtype)
-    trainer._team.ask("collect", state.theta, state.observation_moments, 0)
-    estimated = trainer._team.ask("estimate", critic_state, 1.0)
+    trainer.team.collect(state.theta, state.observation_moments, 0)
+    estimated = trainer.team.estimate(critic_state, 1.0)
     samples = shard._samples
     assert samples.terminated.any()
 
     def value_of(observation, age):
-        return shard.critic.predict(critic_state, observation, age)
+        return shard.model.critic.predict(critic_state, observation, age)
 
     expected = by_hand(samples, value_of, 0.9, 0.6)
     np.testing.assert_allclose(shard._values, expected, rtol=1e-4, atol=1e-4)
     batch = shard._batch(estimated.values)
     centered = (expected - expected.mean()).ravel()
     np.testing.assert_allclose(batch.value[:, 0], centered, rtol=1e-4, atol=1e-4)
-    weight = (samples.weight * 0.9**samples.age).ravel()
+    weight = (0.9**samples.age).ravel()
     np.testing.assert_allclose(batch.surrogate_weight, weight, rtol=1e-5)
     np.testing.assert_allclose(batch.kl_weight, weight, rtol=1e-5)
     trainer.close()
@@ -113,13 +111,17 @@ class TestAnswers:
 
     def test_gradients_add_up(self, both):
         team, local, *_ = both
-        for ours, theirs in zip(team.gradient(), local.gradient(), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+        ours, theirs = team.start(), local.start()
+        weight = theirs.sums.surrogate_weight
+        for one, other in zip(ours.sums, theirs.sums, strict=True):
+            np.testing.assert_allclose(one / weight, other / weight, rtol=1e-4, atol=1e-6)
+        assert ours.fisher_weight == theirs.fisher_weight
 
     def test_fisher_products_add_up(self, both):
         team, local, theta, _ = both
         v = np.random.default_rng(1).normal(size=theta.shape).astype(np.float32)
-        ours, theirs = team.fisher_product(v), local.fisher_product(v)
+        weight = local.start().fisher_weight
+        ours, theirs = team.fisher_product(v) / weight, local.fisher_product(v) / weight
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
     def test_evaluations_add_up(self, both):
@@ -127,7 +129,9 @@ class TestAnswers:
         d = np.random.default_rng(2).normal(size=theta.shape).astype(np.float32)
         for multiple in np.float32([0.1, 0.01]):
             ours, theirs = team.evaluate(d, multiple), local.evaluate(d, multiple)
-            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-6)
+            weight = local.start().sums.kl_weight
+            for one, other, per in zip(ours, theirs, (weight, weight, 1), strict=True):
+                np.testing.assert_allclose(one / per, other / per, rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(team.max_quadratic_kl(d), local.max_quadratic_kl(d), rtol=1e-4)
 
     def test_advantages_are_standardized_over_all_shards(self, both):
@@ -139,14 +143,14 @@ class TestAnswers:
     def test_the_same_step_serves_both(self, both):
         team, local, theta, _ = both
         ours, info = take_step(team, theta, StepConfig(max_kl=0.05), python_while)
-        theirs, _ = take_step(local, theta, StepConfig(max_kl=0.05))
+        theirs, _ = take_step(local, theta, StepConfig(max_kl=0.05), python_while)
         assert info.status == 0
         np.testing.assert_allclose(ours, theirs, atol=2e-3)
 
 
 def test_shards_draw_from_streams_of_their_own():
     trainer, _, _ = collected(CARTPOLE)
-    first, *others = (shard._samples.raw_observation for shard in trainer._team.shards)
+    first, *others = (shard._samples.raw_observation for shard in trainer.team.shards)
     assert all(not np.array_equal(first, other) for other in others)
     trainer.close()
 
@@ -154,7 +158,7 @@ def test_shards_draw_from_streams_of_their_own():
 def test_the_fisher_matrix_has_its_share_of_states_from_every_shard():
     sampling = SamplingConfig(num_envs=8, steps_per_env=500, shards=SHARDS)
     trainer, theta, estimated = collected(dataclasses.replace(CARTPOLE, sampling=sampling))
-    for shard in trainer._team.shards:
+    for shard in trainer.team.shards:
         rng = np.random.default_rng(0)
         _, subset = shard._trust_region.cut(theta, shard._batch(estimated.values), rng)
         assert subset.batch.kl_weight.sum() == 1000 / SHARDS
@@ -162,37 +166,34 @@ def test_the_fisher_matrix_has_its_share_of_states_from_every_shard():
 
 
 def test_samples_never_travel():
-    """Twice the time steps do not change the size of one question or answer."""
+    """Twice the time steps do not change the size of one answer."""
     sizes = []
     for steps in (16, 32):
         sampling = dataclasses.replace(SINGLE_PATH, steps_per_env=steps)
-        team = LocalTeam(dataclasses.replace(CARTPOLE, sampling=sampling))
-        trainer = Trainer(
-            dataclasses.replace(CARTPOLE, sampling=sampling), make_team=lambda *_, t=team: t
-        )
-        asked, sizes_now = team.ask, {}
-
-        def ask(question, *arguments, asked=asked, sizes_now=sizes_now):
-            answer = asked(question, *arguments)
-            sizes_now[question] = num_bytes(arguments), num_bytes(answer)
-            return answer
-
-        team.ask = ask
-        trainer.iterate(trainer.start())
+        trainer, theta, _ = collected(dataclasses.replace(CARTPOLE, sampling=sampling))
+        team, state = trainer.team, trainer.start()
+        answers = [
+            team.collect(theta, state.observation_moments, 1),
+            estimated := team.estimate(state.critic, 1.0),
+            team.prepare_step(estimated.values),
+            team.ask(lambda part: part.start()),
+            team.ask(lambda part, theta=theta: part.fisher_product(theta)),
+            team.ask(lambda part, theta=theta: part.evaluate(theta, np.float32(0.1))),
+            team.finish(theta),
+        ]
         trainer.close()
-        sizes.append(sizes_now)
+        sizes.append([num_bytes(answer) for answer in answers])
     assert sizes[0] == sizes[1]
-    assert sizes[0].keys() >= {"collect", "estimate", "gradient", "fisher_product", "evaluate"}
 
 
 def test_a_run_in_shards_goes_on_bit_for_bit_from_its_checkpoint():
     trainer = Trainer(CARTPOLE)
     state, _ = trainer.iterate(trainer.start())
-    frozen = trainer.freeze(state)
+    frozen = trainer.to_checkpoint(state)
     assert frozen[0]["path/age"].shape == (SINGLE_PATH.num_envs,)
     state, _ = trainer.iterate(state)
     other = Trainer(CARTPOLE)
-    resumed, _ = other.iterate(other.thaw(*frozen))
+    resumed, _ = other.iterate(other.from_checkpoint(*frozen))
     assert bytes_of(other, resumed) == bytes_of(trainer, state)
 
 

@@ -16,11 +16,12 @@ from trellis.config import (
     TrainConfig,
     VineConfig,
 )
-from trellis.envs.spaces import UnsupportedSpaceError
 from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.policies.networks import MLP, linear
+from trellis.policies.networks import MLP
+from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
 from trellis.runs.trainers import make_trainer
+from trellis.spaces import UnsupportedSpaceError
 from trellis.training.trainer import Trainer
 
 SMALL = TrainConfig(
@@ -63,7 +64,7 @@ def test_evaluations_draw_actions_where_that_is_asked_for():
 
 
 def bytes_of(trainer, state):
-    arrays, values = trainer.freeze(state)
+    arrays, values = trainer.to_checkpoint(state)
     return {name: value.tobytes() for name, value in arrays.items()} | values
 
 
@@ -109,8 +110,8 @@ class TestLearning:
             critic_learning_rate=3e-3,
             critic_epochs=10,
         )
-        assert trainer._critic is not None
-        value = trainer._critic.predict(state.critic, np.zeros((1, 1)), np.zeros(1))
+        assert trainer.model.critic is not None
+        value = trainer.model.critic.predict(state.critic, np.zeros((1, 1)), np.zeros(1))
         np.testing.assert_allclose(value, 1 / (1 - 0.95), rtol=0.1)
 
     def test_with_a_linear_critic(self):
@@ -141,11 +142,11 @@ def test_a_frozen_run_goes_on_bit_for_bit(env):
     config = dataclasses.replace(SMALL, env=env)
     trainer = Trainer(config)
     state, _ = run(trainer, trainer.start(), 3)
-    frozen = trainer.freeze(state)
+    frozen = trainer.to_checkpoint(state)
     state, expected = run(trainer, state, 3)
 
     other = Trainer(config)
-    resumed, history = run(other, other.thaw(*frozen), 3)
+    resumed, history = run(other, other.from_checkpoint(*frozen), 3)
     assert history == expected
     assert bytes_of(other, resumed) == bytes_of(trainer, state)
 
@@ -166,14 +167,14 @@ def test_evaluation_does_not_influence_training():
 def test_after_an_iteration_that_broke_off_episodes_begin_anew(monkeypatch):
     trainer, other = Trainer(SMALL), Trainer(SMALL)
     state, _ = run(trainer, trainer.start(), 2)
-    step, calls = trainer.env.step, iter(range(10))
+    step, calls = trainer.team.shards[0].env.step, iter(range(10))
 
     def interrupted(*arguments):
         if next(calls, None) is None:
             raise KeyboardInterrupt
         return step(*arguments)
 
-    monkeypatch.setattr(trainer.env, "step", interrupted)
+    monkeypatch.setattr(trainer.team.shards[0].env, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trainer.iterate(state)
     monkeypatch.undo()
@@ -189,18 +190,18 @@ def test_after_an_iteration_that_broke_off_episodes_begin_anew(monkeypatch):
 def test_what_was_frozen_can_be_thawed_after_an_iteration_that_broke_off(monkeypatch):
     trainer = Trainer(SMALL)
     state, _ = run(trainer, trainer.start(), 2)
-    frozen = trainer.freeze(state)
+    frozen = trainer.to_checkpoint(state)
     expected, history = run(trainer, state, 2)
     expected = bytes_of(trainer, expected)
 
     def broken(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer.env, "step", broken)
+    monkeypatch.setattr(trainer.team.shards[0].env, "step", broken)
     with pytest.raises(KeyboardInterrupt):
         trainer.iterate(state)
     monkeypatch.undo()
-    state, again = run(trainer, trainer.thaw(*frozen), 2)
+    state, again = run(trainer, trainer.from_checkpoint(*frozen), 2)
     assert again == history
     assert bytes_of(trainer, state) == expected
 
@@ -209,8 +210,8 @@ def test_a_state_that_is_past_is_frozen_without_the_environments(caplog):
     trainer = Trainer(SMALL)
     past, _ = trainer.iterate(trainer.start())
     trainer.iterate(past)
-    arrays, _ = trainer.freeze(past)
-    assert "freeze it while it is the last" in caplog.text
+    arrays, _ = trainer.to_checkpoint(past)
+    assert "save it with to_checkpoint" in caplog.text
     assert not any(name.startswith(("env/", "path/")) for name in arrays)
     assert arrays["theta"].tobytes() == past.theta.tobytes()
 
@@ -226,7 +227,7 @@ def test_a_state_that_is_past_is_frozen_without_the_environments(caplog):
 )
 @pytest.mark.parametrize("method", ["trpo", "cem"])
 def test_a_policy_that_does_not_fit_is_refused(env, distribution, inputs, words, method):
-    policy = Policy(linear(inputs, distribution.num_outputs), distribution)
+    policy = Policy(MLP(inputs, (), distribution.num_outputs), distribution)
     config = dataclasses.replace(SMALL, env=env, step=StepConfig(method))
     with pytest.raises(ValueError, match=words):
         make_trainer(config, policy=policy)
@@ -242,19 +243,19 @@ def test_natural_gradient_never_divides_by_the_standard_deviation():
 
 def test_a_checkpoint_of_another_environment_is_refused():
     trainer = Trainer(SMALL)
-    frozen = trainer.freeze(trainer.start())
+    frozen = trainer.to_checkpoint(trainer.start())
     other = Trainer(dataclasses.replace(SMALL, env="Acrobot-v1"))
     with pytest.raises(ValueError, match="its observation space is Box"):
-        other.thaw(*frozen)
+        other.from_checkpoint(*frozen)
 
 
 def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(caplog):
     config = dataclasses.replace(SMALL, env="probe")
     trainer = Trainer(config, lambda n: envs.make(probes.DelayedReward, n))
     state, _ = run(trainer, trainer.start(), 1)
-    thawed = trainer.thaw(*trainer.freeze(state))
+    thawed = trainer.from_checkpoint(*trainer.to_checkpoint(state))
     assert thawed.path is None
-    assert "episodes start anew" in caplog.text
+    assert "new episodes start" in caplog.text
 
 
 def test_what_is_kept_of_the_statistics_is_what_was_seen():
@@ -263,7 +264,7 @@ def test_what_is_kept_of_the_statistics_is_what_was_seen():
     assert state.observation_moments.count == state.return_moments.count == state.steps
     assert np.all(state.observation_moments.variance > 0)
     raw = np.concatenate([state.path.observation])
-    seen = trainer.normalizer(state.observation_moments)(raw)
+    seen = make_normalizer(state.observation_moments)(raw)
     expected = (raw - state.observation_moments.mean) / np.sqrt(state.observation_moments.variance)
     np.testing.assert_allclose(seen, np.clip(expected, -10, 10), rtol=1e-3, atol=1e-3)
     # Of the running discounted return, by which rewards are divided: 1 a step, up to 1/(1 − γ).
@@ -299,10 +300,10 @@ class Waking(probes.ActionMatters):
 def test_environments_are_not_asked_for_their_states_before_they_have_one():
     config = dataclasses.replace(SMALL, env="waking")
     trainer = Trainer(config, lambda n: envs.make(Waking, n))
-    arrays, values = trainer.freeze(trainer.start())
+    arrays, values = trainer.to_checkpoint(trainer.start())
     assert not any(name.startswith("env/") for name in arrays)
-    state, _ = run(trainer, trainer.thaw(arrays, values), 1)
-    assert any(name.startswith("env/") for name in trainer.freeze(state)[0])
+    state, _ = run(trainer, trainer.from_checkpoint(arrays, values), 1)
+    assert any(name.startswith("env/") for name in trainer.to_checkpoint(state)[0])
 
 
 class Screen(probes.ActionMatters):
@@ -349,7 +350,7 @@ def test_spaces_that_no_policy_can_read_are_refused():
     config = dataclasses.replace(SMALL, env="x")
     with pytest.raises(ValueError, match="have no fixed shape; wrap the environment"):
         Trainer(config, lambda n: envs.make(Text, n))
-    with pytest.raises(UnsupportedSpaceError, match="cannot be drawn; supported are"):
+    with pytest.raises(UnsupportedSpaceError, match="cannot be sampled; supported are"):
         Trainer(config, lambda n: envs.make(WholeNumbers, n))
 
 
@@ -374,17 +375,15 @@ def test_a_copy_of_the_last_state_is_as_good(caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("whole_paths", "counted"), [(True, 3), (False, 12)])
+@pytest.mark.parametrize(("whole_paths", "counted"), [(True, 8), (False, 48)])
 def test_where_paths_begin_anew_only_episodes_that_had_time_to_end_are_counted(
     whole_paths, counted
 ):
-    # Five steps each, of twenty: four a row, of which the first was sure to end.
-    sampling = dataclasses.replace(
-        SMALL.sampling, num_envs=3, steps_per_env=20, whole_paths=whole_paths
-    )
+    # Five steps each, of 32: six for each of eight environments, of which the first must end.
+    sampling = dataclasses.replace(SMALL.sampling, whole_paths=whole_paths)
     config = dataclasses.replace(SMALL, env="endless", sampling=sampling)
     trainer = Trainer(config, lambda n: envs.make(probes.Endless, n))
-    trainer._team.shards[0].env.max_episode_steps = 20  # Its episodes end before that.
+    trainer.team.shards[0].env.max_episode_steps = 32  # Its episodes end before that.
     _, (metrics,) = run(trainer, trainer.start(), 1)
     assert metrics["episodes"] == counted
     assert metrics["episode_length_mean"] == 5

@@ -28,8 +28,8 @@ def history(settings: TrainConfig, kill_in: int | None = None) -> list[dict]:
     state, seen = trainer.start(), []
     for iteration in range(3):
         if iteration == kill_in:
-            assert isinstance(trainer.env, AtariBatch)
-            os.kill(trainer.env.pids[0], signal.SIGKILL)
+            assert isinstance(trainer.team.shards[0].env, AtariBatch)
+            os.kill(trainer.team.shards[0].env.pids[0], signal.SIGKILL)
         state, metrics = trainer.iterate(state)
         seen.append({k: v for k, v in metrics.items() if "second" not in k})
     seen.append({"theta": state.theta.tobytes()})
@@ -73,7 +73,7 @@ state = trainer.start()
 def resident():
     # Memory that several processes share counts once.
     total = 0
-    for pid in (os.getpid(), *trainer.env.pids):
+    for pid in (os.getpid(), *trainer.team.shards[0].env.pids):
         lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return total * 1024 / 1e9

@@ -105,11 +105,11 @@ MODERN = EstimationConfig(critic_hidden=(16,), critic_epochs=2, critic_minibatch
 def test_a_frozen_run_goes_on_bit_for_bit(config):
     trainer = Trainer(config)
     state, _ = run(trainer, trainer.start(), 2)
-    frozen = copy.deepcopy(trainer.freeze(state))
+    frozen = copy.deepcopy(trainer.to_checkpoint(state))
     state, expected = run(trainer, state, 2)
 
     other = Trainer(config)
-    resumed, history = run(other, other.thaw(*frozen), 2)
+    resumed, history = run(other, other.from_checkpoint(*frozen), 2)
     assert history == expected
     assert bytes_of(other, resumed) == bytes_of(trainer, state)
     assert ("critic_loss" in expected[0]) == config.sampling.vine.bootstrap
@@ -160,7 +160,7 @@ class TestRefusals:
         with pytest.raises(envs.NotRestorableError) as caught:
             Trainer(config, lambda n: envs.make(NotCopyable, n))
         message = str(caught.value)
-        assert "cannot be put back" in message
+        assert "cannot be restored" in message
         assert "get_state()" in message
         assert "--sampler single-path" in message
 

@@ -1,84 +1,78 @@
-"""`trellis compare RUN...`: final performance of runs, grouped by what tells them apart.
+"""`trellis compare RUN...`: final performance of runs, grouped by the settings that differ.
 
 A score is the last evaluation in a run's log, or the return of its training episodes in the last
-tenth of its iterations. Groups are compared within an environment, and over all environments that
-they share by the probability of improvement, which needs no common scale.
+tenth of its iterations. Groups are compared within an environment. Over all environments that two
+groups share, the probability of improvement compares them without a common scale.
 """
 
 import itertools
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trellis.analysis import curves as plots
-from trellis.analysis import statistics as compare
-from trellis.analysis.statistics import Estimate
+from trellis.analysis import statistics
+from trellis.analysis.labels import group_labels
+from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
+from trellis.analysis.statistics import interval_text
 from trellis.runs.folder import read_config
-from trellis.runs.log import METRICS, read_metrics
 
 LAST = 0.1
-"""The part of a run, at its end, that makes its final performance while training."""
-METHOD, SAMPLER = "step.method", "sampling.sampler"
-OF_THE_SCORE = ("total_steps", "max_iterations", "eval_drawn")
-"""Settings that make no other experiment, but another final performance."""
-REPETITION = tuple(name for name in plots.NOT_AN_EXPERIMENT if name not in OF_THE_SCORE)
+"""Part of a run, at its end, that makes its final performance while training."""
+OF_THE_SCORE = {"total_steps", "max_iterations", "eval_drawn"}
+"""Bookkeeping that changes the final performance."""
+REPETITION = BOOKKEEPING - OF_THE_SCORE | {"env"}
+"""Settings in which the runs of a group may differ; environments are told apart separately."""
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A run with its settings and score."""
+class ScoredRun(LoggedRun):
+    """A run and its final performance."""
 
-    folder: Path
-    env: str
-    seed: int
-    settings: Mapping[str, Any]
     score: float
     is_over: bool
 
 
 def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str, Any]:
-    """The table and the pairs, as plain numbers.
+    """Return the table and the pairs as plain numbers.
 
     Raises:
-        ValueError: a run without a score, or the same experiment and seed twice.
+        ValueError: If a run has no score, or an experiment has a seed twice.
     """
     if not folders:
         raise ValueError("name at least one run to compare")
-    groups = _groups([read(folder, training=training) for folder in folders])
+    groups = _groups([read_score(folder, training=training) for folder in folders])
     rows = []
     for (env, label), runs in groups.items():
         scores = np.array([run.score for run in runs])
+        middle = statistics.bootstrap(statistics.interquartile_mean, [scores])
         rows.append(
             {
                 "env": env,
                 "group": label,
                 "runs": [str(run.folder) for run in runs],
-                "seeds": [run.seed for run in runs],
+                "seeds": [run.config.seed for run in runs],
                 "unfinished": [str(run.folder) for run in runs if not run.is_over],
                 "scores": scores.tolist(),
                 "mean": float(scores.mean()),
-                "interquartile_mean": _plain(
-                    compare.bootstrap(compare.interquartile_mean, [scores])
-                ),
+                "interquartile_mean": middle.to_json(),
             }
         )
     return {
         "score": "training episodes of the last tenth" if training else "last evaluation",
-        "confidence": compare.CONFIDENCE,
-        "resamples": compare.RESAMPLES,
+        "confidence": statistics.CONFIDENCE,
+        "resamples": statistics.RESAMPLES,
         "groups": rows,
         "improvement": _improvement(groups),
     }
 
 
-def read(folder: Path, *, training: bool) -> Scored:
-    """One run's score, from its log alone."""
-    config = plots.read_settings(folder)
-    rows = read_metrics(folder) if (folder / METRICS).is_file() else []
+def read_score(folder: Path, *, training: bool) -> ScoredRun:
+    """Return one run's score, from its log alone."""
+    run = LoggedRun(folder, read_config(folder))
+    rows = run.rows
     found = [row["eval_return_mean"] for row in rows if row.get("eval_return_mean") is not None]
     if not training and not found:
         raise ValueError(f"{folder} has not been evaluated yet: compare it with --training")
@@ -88,137 +82,85 @@ def read(folder: Path, *, training: bool) -> Scored:
             f"no episode of {folder} ended in the last tenth of its iterations: train it for"
             " longer, or compare evaluations"
         )
-    settings = plots.settings_of(config, ("env", *REPETITION))
-    over = read_config(folder).is_over(rows[-1]["iteration"], rows[-1]["steps"])
-    return Scored(folder, config["env"], config["seed"], settings, score, over)
+    over = run.config.is_over(rows[-1]["iteration"], rows[-1]["steps"])
+    return ScoredRun(folder, run.config, score, over)
 
 
 def training_return(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Mean return of the episodes in the last tenth of a run's iterations; -inf without any."""
+    """Return the mean return of the episodes in a run's last tenth; -inf if none ended there."""
     last = rows[-max(1, round(LAST * len(rows))) :]
     found = [row for row in last if row.get("episode_return_mean") is not None]
     if not found:
         return -np.inf
-    returns, episodes = (
-        [row[name] for row in found] for name in ("episode_return_mean", "episodes")
-    )
-    return float(np.average(returns, weights=episodes))
+    returns = [row["episode_return_mean"] for row in found]
+    return float(np.average(returns, weights=[row["episodes"] for row in found]))
 
 
-def _groups(runs: Sequence[Scored]) -> dict[tuple[str, str], list[Scored]]:
-    """Runs by environment and by what tells them apart there."""
-    result: dict[tuple[str, str], list[Scored]] = {}
-    samplers: dict[Any, set[Any]] = {}
+def _groups(runs: Sequence[ScoredRun]) -> dict[tuple[str, str], list[ScoredRun]]:
+    """Return the runs by environment and label."""
+    result: dict[tuple[str, str], list[ScoredRun]] = {}
+    samplers: dict[str, set[str]] = {}
     for run in runs:
-        samplers.setdefault(run.settings.get(METHOD), set()).add(run.settings.get(SAMPLER))
-    # Labels are what groups of several environments are matched by, and vine is another method.
+        samplers.setdefault(run.config.step.method, set()).add(run.config.sampling.sampler)
+    # Labels match groups across environments, where vine must not pass for single path.
     mixed = [method for method, used in samplers.items() if len(used) > 1]
-    for env in dict.fromkeys(run.env for run in runs):
-        here: dict[str, list[Scored]] = {}
-        for run in runs:
-            if run.env == env:
-                here.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
-        for same in here.values():
-            _require_different_seeds(same)
-        labels = label([same[0].settings for same in here.values()], mixed)
-        for name, same in zip(labels, here.values(), strict=True):
-            result[env, name] = same
+    for env in dict.fromkeys(run.config.env for run in runs):
+        here = group_runs([run for run in runs if run.config.env == env], REPETITION)
+        labels = group_labels([settings for settings, _ in here], mixed)
+        result |= {(env, label): group for label, (_, group) in zip(labels, here, strict=True)}
     return result
 
 
-def label(settings: Sequence[Mapping[str, Any]], mixed: Sequence[Any] = ()) -> list[str]:
-    """The method of each, the sampler where the method is `mixed`, and as few other settings as it
-    takes to tell all of them apart."""
-    keys = dict.fromkeys([METHOD, SAMPLER, *(key for each in settings for key in each)])
-    varied = [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
-    words = [[str(each.get(METHOD, "?"))] for each in settings]
-    for each, said in zip(settings, words, strict=True):
-        if each.get(METHOD) in mixed:
-            said.append(f"sampler={each.get(SAMPLER)}")
-    for key in varied:
-        if key == METHOD:
-            continue
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for index, each in enumerate(words):
-            alike.setdefault(tuple(each), []).append(index)
-        for members in alike.values():
-            values = [settings[index].get(key) for index in members]
-            if len(set(map(repr, values))) > 1:
-                for index, value in zip(members, plots.short(values), strict=True):
-                    words[index].append(f"{key.split('.')[-1]}={value}")
-    return [", ".join(each) for each in words]
-
-
-def _improvement(groups: Mapping[tuple[str, str], Sequence[Scored]]) -> list[dict[str, Any]]:
-    """Of each group over each other one, over the environments that both have."""
-    scores = {
-        key: np.array([run.score for run in runs], np.float64) for key, runs in groups.items()
-    }
+def _improvement(groups: Mapping[tuple[str, str], Sequence[ScoredRun]]) -> list[dict[str, Any]]:
+    """Return how probably each group improves on each other, over the environments of both."""
+    scores = {key: np.array([run.score for run in runs]) for key, runs in groups.items()}
     names = list(dict.fromkeys(name for _, name in groups))
     found = []
     for new, old in itertools.combinations(names, 2):
         shared = [e for e, name in groups if name == new and (e, old) in groups]
         if not shared:
             continue
-        estimate = compare.bootstrap(
-            compare.probability_of_improvement,
+        estimate = statistics.bootstrap(
+            statistics.probability_of_improvement,
             [scores[env, new] for env in shared],
             [scores[env, old] for env in shared],
         )
-        found.append({"group": new, "over": old, "envs": shared, **_plain(estimate)})
+        found.append({"group": new, "over": old, "envs": shared, **estimate.to_json()})
     return found
 
 
-def _require_different_seeds(runs: Sequence[Scored]) -> None:
-    seen: dict[int, Path] = {}
-    for run in runs:
-        if run.seed in seen:
-            raise ValueError(
-                f"{seen[run.seed]} and {run.folder} have the same settings and the same seed"
-                f" {run.seed}: leave one of them out"
-            )
-        seen[run.seed] = run.folder
-
-
-def _plain(estimate: Estimate) -> dict[str, float | None]:
-    """JSON has no NaN: an interval that does not exist is null."""
-    return {k: None if np.isnan(v) else v for k, v in estimate._asdict().items()}
-
-
 def show(found: Mapping[str, Any]) -> None:
-    """The comparison as tables on standard output."""
+    """Print the comparison as tables."""
+    title = f"Final performance ({found['score']})"
+    heading = ("environment", "group", "runs", "mean", "interquartile mean", "95% interval")
+    rows = []
+    for row in found["groups"]:
+        middle, unfinished = row["interquartile_mean"], len(row["unfinished"])
+        count = f"{len(row['scores'])}" + (f" ({unfinished} not finished)" if unfinished else "")
+        interval = interval_text(middle["low"], middle["high"], ",.1f")
+        numbers = (f"{row['mean']:,.1f}", f"{middle['value']:,.1f}", interval)
+        rows.append((row["env"], row["group"], count, *numbers))
+    _print_table(title, heading, rows)
+    if found["improvement"]:
+        heading = ("group", "over", "environments", "probability", "95% interval")
+        rows = [
+            (
+                *(row["group"], row["over"], str(len(row["envs"]))),
+                *(f"{row['value']:.2f}", interval_text(row["low"], row["high"], ".2f")),
+            )
+            for row in found["improvement"]
+        ]
+        _print_table("Probability of improvement", heading, rows)
+
+
+def _print_table(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of two names, on the left, and numbers, on the right."""
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    table = Table(title=f"Final performance ({found['score']})")
-    for name in ("environment", "group", "runs", "mean", "interquartile mean", "95% interval"):
-        table.add_column(name, justify="left" if name in ("environment", "group") else "right")
-    for row in found["groups"]:
-        middle = row["interquartile_mean"]
-        table.add_row(
-            *(row["env"], row["group"], _count(row), f"{row['mean']:,.1f}"),
-            *(f"{middle['value']:,.1f}", _interval(middle, ",.1f")),
-        )
-    console.print(table)
-    if not found["improvement"]:
-        return
-    table = Table(title="Probability of improvement")
-    for name in ("group", "over", "environments", "probability", "95% interval"):
-        table.add_column(name, justify="left" if name in ("group", "over") else "right")
-    for row in found["improvement"]:
-        table.add_row(
-            *(row["group"], row["over"], str(len(row["envs"]))),
-            *(f"{row['value']:.2f}", _interval(row, ".2f")),
-        )
-    console.print(table)
-
-
-def _count(row: Mapping[str, Any]) -> str:
-    unfinished = len(row["unfinished"])
-    return f"{len(row['scores'])}" + (f" ({unfinished} not finished)" if unfinished else "")
-
-
-def _interval(estimate: Mapping[str, float | None], spec: str) -> str:
-    low, high = estimate["low"], estimate["high"]
-    return "-" if low is None or high is None else f"{low:{spec}} to {high:{spec}}"
+    table = Table(title=title)
+    for index, column in enumerate(heading):
+        table.add_column(column, justify="left" if index < 2 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,11 +1,11 @@
-"""How sure a comparison of runs can be: interquartile means, bootstrap intervals, improvement.
+"""Statistics of few runs: interquartile means, bootstrap intervals, probability of improvement.
 
 The statistics of Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice". Scores come as a row of runs for each task, rows of any length:
+Precipice". Scores come as an array of runs for each task, arrays of any length:
 
-    interquartile mean           the mean of the middle half of all scores, of all tasks together
-    probability of improvement   mean over tasks of P(X > Y) + P(X = Y)/2, of two runs at random
-    stratified bootstrap         runs are drawn again, with replacement, within each task
+    interquartile mean           mean of the middle half of the scores of all tasks
+    probability of improvement   mean over tasks of P(X > Y) + P(X = Y)/2, for two random runs
+    stratified bootstrap         runs are resampled, with replacement, within each task
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.95
 RESAMPLES = 5_000
 TRIM = 0.25
-"""Of the scores, at either end, that an interquartile mean leaves out."""
+"""Part of the scores, at either end, that an interquartile mean leaves out."""
 
 Scores = Sequence[NDArray[np.float64]]
 """The runs of each task."""
@@ -30,9 +30,18 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    def to_json(self) -> dict[str, float | None]:
+        """Return the fields as JSON values: an interval that does not exist is null."""
+        return {name: _finite(number) for name, number in self._asdict().items()}
+
+    @property
+    def interval(self) -> list[float | None]:
+        """Both ends of the interval as JSON values, null where it does not exist."""
+        return [_finite(self.low), _finite(self.high)]
+
 
 def interquartile_mean(scores: Scores) -> float:
-    """Of all runs of all tasks together; of fewer than four, simply their mean."""
+    """Return the interquartile mean of all tasks' runs; of fewer than four, their mean."""
     if not any(len(row) for row in scores):
         raise ValueError("there are no scores")
     together = np.sort(np.concatenate([np.asarray(row, np.float64) for row in scores]))
@@ -41,7 +50,10 @@ def interquartile_mean(scores: Scores) -> float:
 
 
 def probability_of_improvement(new: Scores, old: Scores) -> float:
-    """That a run of `new` beats a run of `old`, averaged over tasks; a tie counts half."""
+    """Return how probably a run of `new` beats one of `old`, averaged over tasks.
+
+    A tie counts half.
+    """
     if len(new) != len(old):
         raise ValueError(f"{len(new)} tasks cannot be compared with {len(old)}")
     chances = []
@@ -57,36 +69,49 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """A statistic of one or more groups of scores, with its percentile interval.
+    """Return a statistic of one or more groups of scores, with its percentile interval.
 
-    Where a task has a single run there is nothing to draw from: the interval is NaN.
+    The interval is NaN where a task has a single run, which cannot be resampled.
     """
     value = statistic(*groups)
     if any(len(row) < 2 for group in groups for row in group):
         return Estimate(value, np.nan, np.nan)
     rng = np.random.default_rng(seed)
-    drawn = [
-        statistic(*([_again(row, rng) for row in group] for group in groups))
+    resampled = [
+        statistic(*([rng.choice(row, len(row)) for row in group] for group in groups))
         for _ in range(resamples)
     ]
     tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(drawn, [tail, 100 - tail])
+    low, high = np.percentile(resampled, [tail, 100 - tail])
     return Estimate(value, float(low), float(high))
 
 
 def mean_interval(scores: Sequence[float]) -> Estimate:
-    """The mean of a few runs with Student's interval; NaN around a single one."""
-    # Not scipy.stats, which takes a second to load.
-    from scipy.special import stdtrit
-
+    """Return the mean of a few runs with Student's interval, which is NaN for a single one."""
     values = np.asarray(scores, np.float64)
-    mean, n = float(values.mean()), len(values)
-    if n < 2:
+    mean = float(values.mean())
+    if len(values) < 2:
         return Estimate(mean, np.nan, np.nan)
-    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(ddof=1) / np.sqrt(n))
+    half = float(student_half_width(values))
     return Estimate(mean, mean - half, mean + half)
 
 
-def _again(row: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    row = np.asarray(row)
-    return row[rng.integers(len(row), size=len(row))]
+def student_half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return half the width of Student's interval for the mean over the first axis."""
+    # Not scipy.stats, which takes a second to load.
+    from scipy.special import stdtrit
+
+    count = len(values)
+    quantile = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
+    return quantile * values.std(axis=0, ddof=1) / np.sqrt(count)
+
+
+def interval_text(
+    low: float | None, high: float | None, spec: str = ".1f", blank: str = "-"
+) -> str:
+    """Return an interval as the text of a table cell; `blank` if it does not exist."""
+    return blank if low is None or high is None else f"{low:{spec}} to {high:{spec}}"
+
+
+def _finite(number: float) -> float | None:
+    return None if np.isnan(number) else number

@@ -1,4 +1,4 @@
-"""What is installed on this machine and whether it works, each tried rather than looked up."""
+"""Report what is installed on this machine and whether it works: every check tries it."""
 
 import importlib
 import importlib.metadata
@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,16 +16,8 @@ import trellis
 from trellis.analysis import video
 
 NEEDED = (
-    "numpy",
-    "scipy",
-    "jax",
-    "optax",
-    "safetensors",
-    "gymnasium",
-    "tyro",
-    "rich",
-    "threadpoolctl",
-    "cma",
+    *("numpy", "scipy", "jax", "jaxtyping", "optax", "safetensors", "gymnasium", "tyro", "rich"),
+    *("threadpoolctl", "cma", "cloudpickle"),
 )
 EXTRAS = {
     "mujoco": ("mujoco", "imageio"),
@@ -35,11 +27,11 @@ EXTRAS = {
     "atari": ("ale_py", "numba"),
     "ray": ("ray",),
 }
-"""By the name of the extra: the modules that it brings."""
+"""Modules that each extra installs."""
 PHYSICS_SECONDS = 1.0
 GL_SECONDS = 60
-# In a process of its own: a broken driver can end a process, and MuJoCo's import with it.
-DRAW = """
+# In its own process: a broken driver can end a process, and MuJoCo's import with it.
+RENDER = """
 import mujoco
 model = mujoco.MjModel.from_xml_string(
     '<mujoco><worldbody><light pos="0 0 3"/><geom size="1"/></worldbody></mujoco>')
@@ -49,20 +41,20 @@ with mujoco.Renderer(model, 32, 32) as renderer:
     renderer.update_scene(data)
     assert renderer.render().any()
 """
-State = Literal["ok", "missing", "broken"]
+CheckState = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report. Missing is a choice; broken is not."""
+    """One line of the report; only a broken check fails."""
 
     name: str
-    state: State
+    state: CheckState
     detail: str
 
 
 def report() -> int:
-    """Prints every check; 1 if something is broken that is needed, or that was installed."""
+    """Print every check; return 1 if something needed or installed is broken."""
     failed = False
     for check in checks():
         print(f"{check.name:<22} {check.state:<8} {check.detail}", flush=True)
@@ -70,9 +62,9 @@ def report() -> int:
     return int(failed)
 
 
-def checks():
-    """All checks, each made when it is asked for."""
-    video.prepare_gl()  # Before the physics: MuJoCo decides how to draw when it is imported.
+def checks() -> Iterator[Check]:
+    """Yield the checks, each when it is made."""
+    video.prepare_gl()  # Before the physics: MuJoCo decides how to render when it is imported.
     yield Check("trellis", "ok", trellis.__version__)
     yield Check("python", "ok", f"{platform.python_version()}, {platform.platform(terse=True)}")
     yield Check("cores", "ok", _cores())
@@ -84,27 +76,31 @@ def checks():
     yield attempt("compiling with JAX", compile_with_jax)
     if importlib.util.find_spec("mujoco"):
         yield attempt("batched physics", step_physics)
-        yield drawing()
+        how = f"MUJOCO_GL={os.environ.get('MUJOCO_GL', 'not set')}"
+        reason = render_failure()
+        yield (
+            Check("rendering off screen", "missing", f"{how}: {reason}. {video.GL_ADVICE}")
+            if reason
+            else Check("rendering off screen", "ok", how)
+        )
 
 
 def package(module: str, install: str, *, needed: bool) -> Check:
-    """Whether a package is there and can be imported, in which version."""
+    """Check whether a package can be imported, and in which version."""
     if importlib.util.find_spec(module) is None:
         return Check(module, "broken" if needed else "missing", install)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
+
+    def version() -> str:
         importlib.import_module(module)
-    except Exception as failure:
-        return Check(module, "broken", f"{type(failure).__name__}: {failure}")
-    names = importlib.metadata.packages_distributions().get(module, [module])
-    try:
-        return Check(module, "ok", importlib.metadata.version(names[0]))
-    except importlib.metadata.PackageNotFoundError:
-        return Check(module, "ok", "version unknown")
+        names = importlib.metadata.packages_distributions().get(module)
+        return importlib.metadata.version(names[0]) if names else "version unknown"
+
+    return attempt(module, version)
 
 
 def attempt(name: str, what: Callable[[], str]) -> Check:
-    """Tries it; any failure is a finding."""
+    """Check whether `what` works; any failure is a finding."""
     try:
         return Check(name, "ok", what())
     except Exception as failure:
@@ -112,7 +108,7 @@ def attempt(name: str, what: Callable[[], str]) -> Check:
 
 
 def compile_with_jax() -> str:
-    """A compiled derivative, checked against its closed form."""
+    """Compile a derivative and compare it with its closed form."""
     import jax
     import numpy as np
 
@@ -127,7 +123,7 @@ def compile_with_jax() -> str:
 
 
 def step_physics() -> str:
-    """A second of Hopper-v5 with random actions, on all cores."""
+    """Step Hopper-v5 with random actions for a second, on all cores."""
     import numpy as np
 
     from trellis.envs import make
@@ -149,19 +145,15 @@ def step_physics() -> str:
     return f"mujoco.batch.Batch, {rate:,.0f} steps of Hopper-v5 a second"
 
 
-def drawing() -> Check:
-    """Whether MuJoCo can draw; without, training works and `trellis record` does not."""
-    how = os.environ.get("MUJOCO_GL", "not set")
+def render_failure() -> str | None:
+    """Return why MuJoCo cannot render, which `trellis record` needs; None if it can."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", DRAW], capture_output=True, text=True, timeout=GL_SECONDS
+            [sys.executable, "-c", RENDER], capture_output=True, text=True, timeout=GL_SECONDS
         )
-        reason = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["?"])[-1]
     except subprocess.TimeoutExpired:
-        reason = f"no answer within {GL_SECONDS} s"
-    if not reason:
-        return Check("drawing off screen", "ok", f"MUJOCO_GL={how}")
-    return Check("drawing off screen", "missing", f"MUJOCO_GL={how}: {reason}. {video.GL_ADVICE}")
+        return f"no answer within {GL_SECONDS} s"
+    return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
 
 
 def _cores() -> str:

@@ -1,34 +1,33 @@
-"""`trellis envs`, `trellis presets` and `trellis doctor`: what there is, and whether it works."""
+"""`trellis envs`, `trellis presets` and `trellis doctor`: what exists, and whether it works."""
 
 from typing import Annotated
 
 import tyro
 
-from trellis.cli.folder import Flag
-from trellis.cli.messages import say
+from trellis.cli.errors import say
 
 
-def environments(*, all_: Annotated[Flag[bool], tyro.conf.arg(name="all")] = False) -> int:
-    """Lists what can be trained here: fast batches first, then everything else.
+def environments(*, all_: Annotated[bool, tyro.conf.arg(name="all")] = False) -> int:
+    """List the environments that can be trained here: fast batches first, then everything else.
 
     Args:
-        all_: Also what needs a package that is not installed, with the line that installs it.
+        all_: Also list environments whose package is not installed, with the install command.
     """
     from trellis.envs import list_environments
 
     listed = list_environments()
-    rows = [row for row in listed if all_ or not row.missing]
-    width = max(len(row.env_id) for row in rows)
-    for row in rows:
-        how = f"{row.runs}; {row.restorable}"
-        print(f"{row.env_id:<{width}}  {row.missing or how}")
-    if len(rows) < len(listed):
-        say(f"{len(listed) - len(rows)} more need a package: trellis envs --all")
+    shown = [entry for entry in listed if all_ or not entry.missing]
+    width = max(len(entry.env_id) for entry in shown)
+    for entry in shown:
+        how = f"{entry.runs}; {entry.restorable}"
+        print(f"{entry.env_id:<{width}}  {entry.missing or how}")
+    if len(shown) < len(listed):
+        say(f"{len(listed) - len(shown)} more need a package: trellis envs --all")
     return 0
 
 
 def list_presets() -> int:
-    """Lists the named settings that a run can start from."""
+    """List the named settings that a run can start from."""
     from trellis.presets import PRESETS
 
     width = max(map(len, PRESETS))
@@ -38,7 +37,7 @@ def list_presets() -> int:
 
 
 def doctor() -> int:
-    """Tells what is installed here and whether it works; fails if something needed does not."""
+    """Report what is installed and whether it works; fail if something needed does not."""
     from trellis.cli import doctor as checks
 
     return checks.report()

@@ -1,29 +1,53 @@
 """The command line: `trellis COMMAND`, its errors and its exit codes.
 
-0 done, 1 something failed on the way, 2 asked for what cannot be, 130 stopped by Ctrl-C. Every
-error is one message on standard error that says what to do; `--debug` adds the traceback.
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | something failed on the way |
+| 2 | the command line, a file or a run folder is not valid |
+| 3 | another process uses the run folder (`RunLockedError`) |
+| 4 | the folder for a new run holds a run already (`RunExistsError`) |
+| 128 + n | stopped by signal n: 130 after Ctrl-C, 143 after SIGTERM |
+
+Results go to standard output, everything else to standard error. An error is one message that says
+what to do; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside the
+commands that need them, so `trellis --help` is quick.
 """
 
-import difflib
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tyro
-
 import trellis
-from trellis.cli import options as option_values
-from trellis.cli.commands import COMMANDS, train
-from trellis.cli.messages import UsageError, say
+from trellis.cli import options
+from trellis.cli.errors import say
+from trellis.cli.inventory import doctor, environments, list_presets
+from trellis.cli.reproduce import reproduce
+from trellis.cli.runs import compare, evaluate, plot, record
+from trellis.cli.train import resume, train
 
-INTERRUPTED = 130
-"""As shells have it: 128 and the number of the signal."""
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "record": record,
+    "plot": plot,
+    "compare": compare,
+    "reproduce": reproduce,
+    "envs": environments,
+    "presets": list_presets,
+    "doctor": doctor,
+}
+READ_THEIR_OWN = (train, reproduce)
+"""Commands that take the arguments unread: their options depend on the first ones."""
+SIGNALLED = 128
+"""Exit codes above this name a signal, as in shells."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code."""
+    """Run one command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
@@ -40,7 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not debug:
             warnings.showwarning = _show_warning
         try:
-            return _command(args[0])(args[1:])
+            name, *rest = args
+            function = options.find_entry(COMMANDS, name, "command", "trellis")
+            if function in READ_THEIR_OWN:
+                return function(rest)
+            return options.read(function, f"trellis {name}", rest)
         except SystemExit as done:
             return done.code if isinstance(done.code, int) else 1
         except (Exception, KeyboardInterrupt) as error:
@@ -49,37 +77,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _explain(error, debug)
 
 
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"there is no command {name!r}.{hint} `trellis --help` lists them.")
-    if name == "train":
-        return train
-    function = COMMANDS[name]
-    registry = option_values.registry()
-    return lambda args: tyro.cli(
-        function, prog=f"trellis {name}", args=list(args), registry=registry
-    )
-
-
 def _explain(error: BaseException, debug: bool) -> int:
-    """One message on standard error; the exit code."""
+    """Print one message and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         say(str(error) or "stopped")
-        received = getattr(error, "received", None)
-        return INTERRUPTED if received is None else 128 + int(received)
-    if isinstance(error, UsageError):
-        say(f"trellis: {error}")
-        return 2
-    # Our own errors say what to do; what nobody foresaw at least says its kind.
+        return SIGNALLED + int(getattr(error, "received", 2))
+    # Our own errors say what to do; an unexpected one at least says its kind.
     ours = type(error).__module__.startswith("trellis.")
     say(f"trellis: {error}" if ours else f"trellis: {type(error).__name__}: {error}")
     for note in getattr(error, "__notes__", ()):
         say(note)
     if not ours and not debug:
         say("The same command with --debug shows where.")
-    return 1
+    return getattr(error, "exit_code", 1)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
@@ -88,18 +98,16 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 
 
 def _overview() -> str:
-    lines = [
-        "usage: trellis COMMAND [options]",
-        "",
-        "Trust Region Policy Optimization: train, evaluate, film and draw.",
-        "",
-    ]
-    for name, function in COMMANDS.items():
-        lines.append(f"  {name:<11}{(function.__doc__ or '').splitlines()[0]}")
-    lines += [
-        "",
-        "  trellis COMMAND --help   all options of a command",
-        "  --debug                  tracebacks, where something fails",
-        "  --version",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            "usage: trellis COMMAND [options]",
+            "",
+            "Trust Region Policy Optimization: train, evaluate, record and plot.",
+            "",
+            *options.summaries({k: v.__doc__ or "" for k, v in COMMANDS.items()}),
+            "",
+            "  trellis COMMAND --help   all options of a command",
+            "  --debug                  tracebacks, where something fails",
+            "  --version",
+        ]
+    )

@@ -1,15 +1,43 @@
-"""How the texts of options become values, where tyro alone would be too strict."""
+"""Reading the command line: commands, their help, and values that tyro reads too strictly."""
 
 import contextlib
+import difflib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from trellis.cli.errors import UsageError
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+
+def find_entry(table: Mapping[str, Entry], name: str, kind: str, program: str) -> Entry:
+    """Return the entry with this name, or raise with a hint at a similar one."""
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UsageError(f"there is no {kind} {name!r}.{hint} `{program} --help` lists them.")
+
+
+def summaries(about: Mapping[str, str]) -> list[str]:
+    """Return a line of help for each name, with the first line of its text."""
+    width = max(11, *(len(name) + 2 for name in about))
+    return [f"  {name:<{width}}{text.splitlines()[0]}" for name, text in about.items()]
+
+
+def read(function: Callable[..., Result], program: str, args: Sequence[str]) -> Result:
+    """Call a function, or create a dataclass, with the options in `args`."""
+    flags = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(function, prog=program, args=list(args), registry=registry(), config=flags)
 
 
 def registry() -> ConstructorRegistry:
-    """A registry with the rules of this module, to which a caller may add."""
+    """Return a registry with the rules of this module, to which a caller may add."""
     rules = ConstructorRegistry()
     rules.primitive_rule(key_values)
     rules.primitive_rule(whole_number)
@@ -17,7 +45,7 @@ def registry() -> ConstructorRegistry:
 
 
 def key_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """Options of the environment: `--env-options gravity=5 sutton_barto_reward=true`."""
+    """Read options of the environment: `--env-options gravity=5 sutton_barto_reward=true`."""
     if getattr(info.type, "__origin__", None) is not Mapping:
         return None
 
@@ -43,7 +71,7 @@ def key_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
 
 
 def whole_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """`--steps 1e6` as well as 1000000 and 1_000_000."""
+    """Read whole numbers as 1000000, 1_000_000 or 1e6."""
     if info.type is not int:
         return None
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from trellis.cli.folder import Run, config_of
-from trellis.cli.messages import asking, running, say
+from trellis.cli.errors import say, usage_errors
+from trellis.cli.runs import Run, config_of
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
@@ -20,33 +20,34 @@ if TYPE_CHECKING:
 
 
 def train(args: Sequence[str]) -> int:
-    """Trains a policy: `trellis train ENV`, with every setting as an option."""
-    with asking():
+    """Train a policy: `trellis train ENV`, with every setting as an option."""
+    with usage_errors():
         from trellis.cli import train_options
-        from trellis.runs.folder import require_empty, resume_command
+        from trellis.runs.folder import RunFolderError, require_empty, resume_command
         from trellis.runs.run import RunInterrupted
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
 
-        config, out, where = train_options.parse(args)
+        asked = train_options.parse(args)
+        config, out = asked.settings, asked.out
         if out is not None:
             require_empty(out)
         _pin_threads(config)
-        trainer = make_trainer(config, cluster=where.cluster, workers=where.workers)
+        trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
         out = out or new_folder(config.env, config.seed)
     try:
         say(
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
             f" {config.seed}, {config.total_steps:,} steps, in {out}"
         )
-        with running():
+        with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             state = run_training(trainer, out)
     except RunInterrupted:
         raise
     except KeyboardInterrupt as stop:
         # A second Ctrl-C, which does not wait for the iteration's end.
         raise KeyboardInterrupt(
-            f"stopped at once; go on from the last checkpoint with: {resume_command(out)}"
+            f"stopped at once; resume from the last checkpoint with: {resume_command(out)}"
         ) from stop
     finally:
         trainer.close()
@@ -60,31 +61,31 @@ def resume(
     cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None,
     workers: int | None = None,
 ) -> int:
-    """Goes on with a run, bit for bit where its last checkpoint was.
+    """Resume a run, bit for bit, from its last checkpoint.
 
     Args:
-        steps: Extends the run to so many simulator steps in all.
-        cluster: Where its shards go on, as for `trellis train`, wherever they ran before.
-        workers: Of the cluster; as many as it has CPUs for, unless said.
+        steps: Extends the run to this total number of simulator steps.
+        cluster: Where its shards run from now on, as for `trellis train`.
+        workers: Number of Ray workers. Default: one per CPU of the cluster.
     """
-    with asking():
+    with usage_errors():
+        from trellis.runs.folder import RunFolderError
         from trellis.runs.run import resume as resume_training
         from trellis.runs.trainers import make_trainer
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         config = config_of(run)
-        say(f"Going on with {config.env}, seed {config.seed}, in {run}")
+        say(f"Resuming {config.env}, seed {config.seed}, in {run}")
         _pin_threads(config)
         make = functools.partial(make_trainer, cluster=cluster, workers=workers)
-    with running():
+    with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
         state = resume_training(run, steps=steps, make_trainer=make)
     return _summary(run, state)
 
 
 def new_folder(env_id: str, seed: int) -> Path:
-    """runs/ENV-SEED-TIMESTAMP, with a number behind it where another run has begun in the same
-    second."""
+    """Create and return runs/ENV-SEED-TIMESTAMP, with a number if another run has that name."""
     name = env_id.replace("/", "-").replace(":", "-")
     first = folder = Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
@@ -97,8 +98,10 @@ def new_folder(env_id: str, seed: int) -> Path:
 
 
 def _pin_threads(config: "TrainConfig") -> None:
-    """One thread of XLA's for each shard, wherever it runs: with another number its sums may come
-    in another order. A run of one shard, which stays on one machine, takes all cores."""
+    """Give each shard one XLA thread, wherever it runs: the order of sums depends on the number.
+
+    A run of one shard stays on one machine and takes all cores.
+    """
     if config.sampling.shards > 1:
         os.environ.setdefault("NPROC", "1")
 

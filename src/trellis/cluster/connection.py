@@ -1,4 +1,4 @@
-"""Getting to a Ray cluster, or saying within seconds why that cannot be.
+"""Connect to a Ray cluster, or say within seconds why that is not possible.
 
 `local` starts Ray on this machine and ends it with the run; `auto` finds the cluster that this
 machine is part of; anything else is the address of its head, HOST:PORT.
@@ -11,18 +11,17 @@ import threading
 from typing import Any
 
 REACH_SECONDS = 5.0
-"""For a first sign from the head's port."""
+"""Time for the head's port to accept a connection."""
 CONNECT_SECONDS = 15.0
-"""For Ray to join the cluster."""
+"""Time for Ray to join the cluster."""
 OBJECT_STORE_BYTES = 256 << 20
-"""Of a Ray of our own: what passes through it are a few vectors."""
-
-
+"""Object store of a Ray that is started here: only a few vectors pass through it."""
 TOKEN = "RAY_AUTH_TOKEN"
+"""Environment variable with the token that Ray asks for."""
 _users = 0
-"""Of the connection that this process has made."""
-_set_here: list[str] = []
-"""Variables of the environment that go with it."""
+"""Number of users of the connection that this process has made."""
+_own_token = False
+"""Whether the token is of a cluster that was started here."""
 
 
 class ClusterError(RuntimeError):
@@ -30,7 +29,7 @@ class ClusterError(RuntimeError):
 
 
 def load_ray() -> Any:
-    """Ray, or the line that installs it."""
+    """Return the module `ray`, or raise an error with the line that installs it."""
     try:
         import ray
     except ImportError as error:
@@ -42,8 +41,8 @@ def load_ray() -> Any:
 
 
 def connect(cluster: str) -> bool:
-    """Joins the cluster, unless this process is in one already; whether that has to be undone."""
-    global _users
+    """Join the cluster, unless this process is in one; return whether `disconnect` must follow."""
+    global _users, _own_token
     ray = load_ray()
     if ray.is_initialized():
         _users += _users > 0
@@ -55,7 +54,7 @@ def connect(cluster: str) -> bool:
         # token, and would leave one in the home directory if there were none.
         if TOKEN not in os.environ:
             os.environ[TOKEN] = secrets.token_hex(32)
-            _set_here.append(TOKEN)
+            _own_token = True
         # By default Ray has workers stand back behind all else on the machine (nice 15). These do
         # what this process would have done itself.
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -74,14 +73,15 @@ def connect(cluster: str) -> bool:
 
 
 def disconnect() -> None:
-    """Leaves the cluster, with the last who joined it; one that was started here ends."""
-    global _users
+    """Leave the cluster, with the last user of it; one that was started here ends."""
+    global _users, _own_token
     _users -= 1
     if _users:
         return
     load_ray().shutdown()
-    while _set_here:  # Another cluster has another token.
-        os.environ.pop(_set_here.pop(), None)
+    if _own_token:  # Another cluster has another token.
+        os.environ.pop(TOKEN, None)
+        _own_token = False
 
 
 def _reach(address: str) -> None:
@@ -101,7 +101,7 @@ def _reach(address: str) -> None:
 
 
 def _join(ray: Any, address: str) -> None:
-    """ray.init, in a thread that can be given up: it waits for minutes for what never answers."""
+    """Call ray.init in a thread that can be given up, because it may wait for minutes."""
     failures: list[BaseException] = []
 
     def init() -> None:
@@ -128,17 +128,16 @@ def _join(ray: Any, address: str) -> None:
 
 
 def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
-    """How many workers of so many CPUs there are to be: as many as asked for, else as many as the
-    cluster has room for, and no more than shards.
+    """Return the number of workers, each with `cpus` CPUs.
+
+    By default it is as many as the cluster has room for, but no more than shards.
 
     Raises:
         ClusterError: there are not enough CPUs.
     """
-    ray = load_ray()
     # Machine by machine: a worker is on one of them.
-    machines = [
-        int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node.get("Alive", False)
-    ]
+    alive = [node for node in load_ray().nodes() if node.get("Alive", False)]
+    machines = [int(node["Resources"].get("CPU", 0)) for node in alive]
     room = sum(machine // cpus for machine in machines)
     if workers is None:
         workers = max(min(shards, room), 1)

@@ -1,49 +1,45 @@
-"""What runs in the process of a worker: the shards of one node of the tree.
+"""What runs in the process of a worker: the shards of one node of the reduction tree.
 
-What is heavy is loaded by `build`, after the environment is set: XLA settles its threads when it
-first computes, and with another number of threads sums may come in another order.
+Heavy modules are loaded by `build`, after the environment variables are set: XLA chooses its
+threads when it first computes, and with another number of threads sums may come in another order.
 """
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import cloudpickle
 
 
 class ShardError(RuntimeError):
-    """Something failed inside a shard; the message says what, in which, and where."""
+    """Something failed inside a shard; the message says what, in which shard, and where."""
 
 
 class Worker:
-    """The body of an actor. A team is built first, then asked."""
+    """The body of a Ray actor: it builds what it holds, then applies functions to it."""
 
     def __init__(self, environment: Mapping[str, str], span: tuple[int, int]):
         os.environ.update(environment)
         self._span = span
-        self._team: Any = None
+        self._held: Any = None
 
     def pid(self) -> int:
-        """The process; also the sign that there is one."""
+        """Return the process id; also the sign that there is a process."""
         return os.getpid()
 
-    def build(self, config: Any, make_env: Any, policy: Any) -> None:
-        """Makes the shards."""
-        from trellis.training.team import LocalTeam
+    def build(self, make: bytes) -> None:
+        """Build what this worker holds, by a pickled function of its span."""
+        self._held = self._try(lambda: cloudpickle.loads(make)(self._span))
 
-        self._team = self._try(LocalTeam, config, make_env, policy, self._span)
+    def apply(self, call: bytes) -> Any:
+        """Apply a pickled function to what this worker holds."""
+        return self._try(lambda: cloudpickle.loads(call)(self._held))
 
-    def stand(self, standings: Sequence[Any]) -> None:
-        """Puts the shards where they stood."""
-        self._try(self._team.stand, standings)
-
-    def ask(self, question: str, *arguments: Any) -> Any:
-        """One answer for all shards here."""
-        return self._try(self._team.ask, question, *arguments)
-
-    def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Errors travel as words: not every exception can be sent."""
+    def _try(self, function: Callable[[], Any]) -> Any:
+        """Send errors as text: not every exception can be pickled."""
         try:
-            return function(*arguments)
+            return function()
         except Exception as error:
             first, last = self._span
             which = f"shard {first}" if last == first + 1 else f"shards {first} to {last - 1}"

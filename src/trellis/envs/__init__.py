@@ -1,32 +1,25 @@
 """What the policy acts in: batches of environments.
 
-Importing this registers our tasks with Gymnasium. MuJoCo and the environments' own packages are
-loaded when the first of them is made.
+Importing this package registers our tasks with Gymnasium. Simulators such as MuJoCo are imported
+when the first of their environments is made.
 """
 
-from trellis.envs.batch import (
+from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
+from trellis.envs.catalog import Listing, list_environments, make
+from trellis.envs.errors import (
     BadShapeError,
     BadValueError,
-    BatchEnv,
     EnvError,
     EnvRaisedError,
     NotRestorableError,
-    Restorability,
-    Rows,
-    Step,
     WorkerDiedError,
     WorkerTimeoutError,
 )
-from trellis.envs.catalog import (
-    Listing,
-    MissingExtraError,
-    UnknownEnvironmentError,
-    list_environments,
-    make,
-)
+from trellis.envs.lookup import MissingExtraError, UnknownEnvironmentError
 from trellis.envs.register import register_envs
 
 register_envs()
+
 
 __all__ = [
     "BadShapeError",
@@ -38,7 +31,7 @@ __all__ = [
     "MissingExtraError",
     "NotRestorableError",
     "Restorability",
-    "Rows",
+    "Snapshot",
     "Step",
     "UnknownEnvironmentError",
     "WorkerDiedError",

@@ -1,10 +1,10 @@
 """Our tasks as Gymnasium environments, for `gymnasium.make` and any library that builds on it.
 
 Importing `trellis.envs` registers them; `gymnasium.make("trellis.envs:trellis/PaperHopper-v0")`
-does both at once. Nothing of MuJoCo is imported until an environment is made.
+does both at once. MuJoCo is not imported until an environment is made.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -14,14 +14,17 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv
+from trellis.envs.catalog import make
+from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO
 
+IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE)
 MAX_EPISODE_STEPS = 1000
-# A fresh seed for every episode that was not given one.
+# Episodes without a given seed have one below this, from the environment's own generator.
 _SEEDS = 2**31
 
 
 def register_envs() -> None:
-    """Makes our tasks known to Gymnasium, once."""
+    """Register our tasks with Gymnasium, once."""
     for env_id in IDS:
         if env_id not in gymnasium.registry:
             gymnasium.register(
@@ -33,37 +36,18 @@ def register_envs() -> None:
             )
 
 
-def _make_locomotion(env_id: str, num_envs: int, **options: Any) -> BatchEnv:
-    from trellis.envs.mujoco import paper
-
-    return paper.make(env_id, num_envs, **options)
-
-
-def _make_cartpole(env_id: str, num_envs: int, **options: Any) -> BatchEnv:
-    from trellis.envs.classic.cartpole import PaperCartPole
-
-    return PaperCartPole(num_envs, **options)
-
-
-IDS: dict[str, Callable[..., BatchEnv]] = {
-    "trellis/PaperSwimmer-v0": _make_locomotion,
-    "trellis/PaperHopper-v0": _make_locomotion,
-    "trellis/PaperWalker-v0": _make_locomotion,
-    "trellis/PaperCartPole-v0": _make_cartpole,
-}
-
-
-def _metadata(batch: Any) -> dict[str, Any]:
+def _metadata(batch: BatchEnv) -> dict[str, Any]:
+    assert batch.seconds_per_step is not None
     return {"render_modes": ["rgb_array"], "render_fps": round(1 / batch.seconds_per_step)}
 
 
 class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
-    """A batch of one as `gymnasium.Env`. The time limit is Gymnasium's own wrapper."""
+    """A batch of one as `gymnasium.Env`; the time limit is Gymnasium's own wrapper."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
-        self.batch: Any = IDS[env_id](env_id, 1, **{**options, "max_episode_steps": None})
+        self.batch = make(env_id, 1, **{**options, "max_episode_steps": None})
         self.observation_space = self.batch.observation_space
         self.action_space = self.batch.action_space
         self.metadata = _metadata(self.batch)
@@ -72,35 +56,38 @@ class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """A new episode, given by `seed`; without one, the next of the last seed's stream."""
+        """Start an episode with `seed`, or with the next number of the last seed's stream."""
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(_SEEDS))
         return self.batch.reset(np.zeros(1, np.int64), np.array([seed]))[0], {}
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """One step; actions outside the bounds are clipped."""
+        """Advance by one step; actions outside the bounds are clipped."""
         step = self.batch.step(np.asarray(action)[None])
         info = {name: values[0] for name, values in self.batch.info.items()}
         return step.observation[0], float(step.reward[0]), bool(step.terminated[0]), False, info
 
-    def render(self) -> Any:
-        """A picture, if `render_mode="rgb_array"` was asked for."""
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return a picture, if `render_mode="rgb_array"`."""
         return self.batch.render(0) if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Lets go of the renderer."""
+        """Close the batch."""
         self.batch.close()
 
 
 class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
-    """A batch as `gymnasium.vector.VectorEnv`: an episode's end is followed by its reset in the
-    next step, which ignores that row's action and has reward 0."""
+    """A batch as `gymnasium.vector.VectorEnv`.
+
+    The step after the end of an episode resets that environment, ignores its action and has reward
+    0 (`AutoresetMode.NEXT_STEP`).
+    """
 
     def __init__(
         self, env_id: str, num_envs: int = 1, render_mode: str | None = None, **options: Any
     ):
-        self.batch: Any = IDS[env_id](env_id, num_envs, **options)
+        self.batch = make(env_id, num_envs, **options)
         self.num_envs = num_envs
         self.single_observation_space = self.batch.observation_space
         self.single_action_space = self.batch.action_space
@@ -116,40 +103,39 @@ class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """New episodes in all rows: seeds seed, seed + 1, … or one given for each."""
+        """Start episodes in all environments with seeds seed, seed + 1, … or one for each."""
         first = seed if seed is None or isinstance(seed, int) else next(iter(seed), None)
         super().reset(seed=first)
         seeds = self.np_random.integers(_SEEDS, size=self.num_envs)
         if isinstance(seed, int):
             seeds = seed + np.arange(self.num_envs)
         elif seed is not None:
-            seeds = np.array(
-                [drawn if s is None else s for drawn, s in zip(seeds, seed, strict=True)]
-            )
+            given = zip(seed, seeds, strict=True)
+            seeds = np.array([sampled if one is None else one for one, sampled in given])
         self._ended = np.zeros(self.num_envs, bool)
         return self.batch.reset(np.arange(self.num_envs), seeds), {}
 
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """One step of the rows that go on; new episodes in those that had ended."""
-        going = ~self._ended
-        step = self.batch.step(np.asarray(actions), None if going.all() else going)
+        """Advance environments by one step, and reset those whose episode has ended."""
+        active = ~self._ended
+        step = self.batch.step(np.asarray(actions), None if active.all() else active)
         observation = step.observation
         if self._ended.any():
             ids = np.flatnonzero(self._ended)
             seeds = self.np_random.integers(_SEEDS, size=ids.size)
             observation[ids] = self.batch.reset(ids, seeds)
         self._ended = step.terminated | step.truncated
-        info = {**self.batch.info, **{f"_{name}": going for name in self.batch.info}}
+        info = {**self.batch.info, **{f"_{name}": active for name in self.batch.info}}
         return observation, step.reward, step.terminated, step.truncated, info
 
-    def render(self) -> Any:
-        """A picture of each, if `render_mode="rgb_array"` was asked for."""
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """Return a picture of each environment, if `render_mode="rgb_array"`."""
         if self.render_mode != "rgb_array":
             return None
         return tuple(self.batch.render(index) for index in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Lets go of the renderer."""
+        """Close the batch."""
         self.batch.close()

@@ -8,70 +8,59 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from trellis.arrays import Array
+from trellis.config import EstimationConfig
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import MLP, Network, unflatten
 from trellis.sampling.frames import Stacks
 
 logger = logging.getLogger(__name__)
 
-Array = Any  # a NumPy or a JAX array
 CriticState = dict[str, np.ndarray]
+"""Parameters of a critic and of its optimizer, by name."""
 
 PICTURES_AT_ONCE = 32
-"""That V, or a gradient, is computed of together: few enough to stay near the cache."""
+"""Pictures whose values or gradients are computed together: few enough to stay near the cache."""
 
 
-class Critic(Protocol):
-    """What the trainer asks of a critic."""
+def average_critics(one: CriticState, other: CriticState, share: float) -> CriticState:
+    """Return the weighted mean of two critics; `share` is the weight of the other one."""
 
-    def init(self, rng: np.random.Generator) -> CriticState: ...
+    def average(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        # There is no number of Adam steps in between.
+        return np.maximum(a, b) if a.dtype.kind in "iu" else a + (b - a) * share
 
-    def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """V of observations (..., features) that are `age` (...) steps into their episodes."""
-        ...
-
-    def fit(
-        self,
-        state: CriticState,
-        observation: Array,
-        age: Array,
-        target: Array,
-        rng: np.random.Generator,
-    ) -> tuple[CriticState, float]:
-        """Moves V towards `target` (n,); the new state and the mean squared error on the way."""
-        ...
+    return {name: average(np.asarray(one[name]), np.asarray(other[name])) for name in one}
 
 
 @dataclass(frozen=True)
 class MLPCritic:
-    """A tanh network, after convolutions if it looks at pictures, fitted by epochs of minibatches
-    that are compiled as one program."""
+    """A tanh network, for pictures after convolutions; its fit is one compiled program."""
 
     features: int | tuple[int, int, int]
-    """How many, or (frames, height, width)."""
-    hidden: tuple[int, ...] = (64, 64)
-    learning_rate: float = 1e-3
-    epochs: int = 10
-    minibatch: int = 128
+    """Number of features, or (frames, height, width) of pictures."""
+    settings: EstimationConfig
+    """Hidden layers, learning rate, epochs and minibatches."""
     channels: tuple[int, ...] = (16, 16)
-    """Of the convolutions."""
+    """Channels of the convolutions."""
 
     @property
     def network(self) -> MLP | ConvNet:
-        """features → 1."""
+        """The network, with one output."""
+        hidden = self.settings.critic_hidden
         if isinstance(self.features, int):
-            return MLP(self.features, self.hidden, 1, output_scale=1.0)
-        return ConvNet(self.features, self.channels, self.hidden, 1, output_scale=1.0)
+            return MLP(self.features, hidden, 1, output_scale=1.0)
+        return ConvNet(self.features, self.channels, hidden, 1, output_scale=1.0)
 
     def init(self, rng: np.random.Generator) -> CriticState:
-        """Orthogonal weights and a fresh Adam."""
+        """Return orthogonal weights and the initial state of Adam."""
         weights = np.concatenate([w.ravel() for w in self.network.init(rng)]).astype(np.float32)
         zeros = np.zeros_like(weights)
         return {
@@ -82,8 +71,11 @@ class MLPCritic:
         }
 
     def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """By NumPy: the number of rows varies from call to call. Pictures are gathered, and looked
-        at, a few at a time."""
+        """Return V of observations (..., features) that are `age` (...) steps into an episode.
+
+        NumPy computes it, because their number varies from call to call. Pictures are gathered and
+        evaluated a few at a time.
+        """
         del age
         if not isinstance(self.features, int):
             return self._predict_pictures(state, observation)
@@ -115,32 +107,29 @@ class MLPCritic:
         target: Array,
         rng: np.random.Generator,
     ) -> tuple[CriticState, float]:
-        """`epochs` passes of Adam, each in an order of its own."""
+        """Fit V to `target` (n,) by epochs of Adam, each in its own random order.
+
+        Returns:
+            The new state, and the mean squared error during the fit.
+        """
         del age
-        n = len(target)
-        size = min(self.minibatch, n)
+        n, epochs = len(target), self.settings.critic_epochs
+        size = min(self.settings.critic_minibatch, n)
         per_epoch = n // size
-        order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(self.epochs)])
-        batches = order.reshape(self.epochs * per_epoch, size).astype(np.int32)
+        order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(epochs)])
+        batches = order.reshape(epochs * per_epoch, size).astype(np.int32)
         frames = None
         if isinstance(observation, Stacks):
             observation, frames = observation.index, observation.store.on_device
         elif isinstance(self.features, int):
             observation = np.asarray(observation, np.float32)
-        new, loss = _fit(
-            self.network,
-            self.learning_rate,
-            state,
-            observation,
-            np.asarray(target, np.float32),
-            batches,
-            frames,
-        )
+        target, learning_rate = np.asarray(target, np.float32), self.settings.critic_learning_rate
+        new, loss = _fit(self.network, learning_rate, state, observation, target, batches, frames)
         fitted = {name: np.asarray(value) for name, value in new.items()}
         if not all(np.isfinite(value).all() for value in fitted.values()):
             logger.warning(
-                "the critic's fit left the numbers (loss %s), so it stays as it was before; a"
-                " smaller critic_learning_rate may help, or normalize_rewards",
+                "Critic fit diverged (loss %s); keeping the previous critic. Try a smaller"
+                " critic_learning_rate, or normalize_rewards.",
                 float(loss),
             )
             return state, float(loss)
@@ -161,7 +150,7 @@ def _fit(
 
     def loss_of(vector: Array, rows: Array) -> Array:
         weights, _ = unflatten(network, vector)
-        error = network.apply(weights, _look(frames, observation[rows]))[:, 0] - target[rows]
+        error = network.apply(weights, _gather(frames, observation[rows]))[:, 0] - target[rows]
         return jnp.mean(error * error)
 
     def descend(carry: tuple[Array, Any], rows: Array) -> tuple[tuple[Array, Any], Array]:
@@ -170,11 +159,7 @@ def _fit(
         direction, moments = cast(Any, adam.update(gradient, moments))
         return (vector - learning_rate * direction, moments), loss
 
-    start = optax.ScaleByAdamState(
-        count=jnp.asarray(state["adam_count"]),
-        mu=jnp.asarray(state["adam_mu"]),
-        nu=jnp.asarray(state["adam_nu"]),
-    )
+    start = optax.ScaleByAdamState(state["adam_count"], state["adam_mu"], state["adam_nu"])
     (vector, moments), losses = jax.lax.scan(descend, (state["weights"], start), batches)
     return {
         "weights": vector,
@@ -188,11 +173,11 @@ def _fit(
 def _predict(
     network: Network, vector: Array, chunks: Array, count: Array, frames: Array | None
 ) -> Array:
-    """V of the first `count` chunks, (chunks, size)."""
+    """Return V of the first `count` chunks, (chunks, size)."""
     weights, _ = unflatten(network, vector)
 
     def body(index: Array, values: Array) -> Array:
-        value = network.apply(weights, _look(frames, chunks[index]))[:, 0]
+        value = network.apply(weights, _gather(frames, chunks[index]))[:, 0]
         return values.at[index].set(value)
 
     return jax.lax.fori_loop(0, count, body, jnp.zeros(chunks.shape[:2], vector.dtype))
@@ -201,8 +186,10 @@ def _predict(
 def _in_pieces(
     mean_of: Callable[[Array, Array], Any], network: Network, vector: Array, rows: Array
 ) -> Any:
-    """The mean over a minibatch of what `mean_of` gives for some of its rows; a minibatch of
-    pictures a few at a time, which is faster than all of it at once."""
+    """Return the mean over a minibatch of what `mean_of` gives for some of its rows.
+
+    A minibatch of pictures is computed a few at a time, which is faster than all at once.
+    """
     if isinstance(network, MLP) or len(rows) <= PICTURES_AT_ONCE:
         return mean_of(vector, rows)
     whole = len(rows) // PICTURES_AT_ONCE * PICTURES_AT_ONCE
@@ -216,8 +203,8 @@ def _in_pieces(
     return total if whole == len(rows) else add(total, rows[whole:])[0]
 
 
-def _look(frames: Array | None, observation: Array) -> Array:
-    """Observations as they are seen: stacks of frames where they are indices of such."""
+def _gather(frames: Array | None, observation: Array) -> Array:
+    """Return the observations; stacks of frames, if `observation` holds the indices of frames."""
     return observation if frames is None else frames[observation]
 
 
@@ -229,12 +216,12 @@ class LinearCritic:
     ridge: float = 1e-5
 
     def init(self, rng: np.random.Generator) -> CriticState:
-        """Worth nothing."""
+        """Return coefficients of 0."""
         del rng
         return {"coefficients": np.zeros(2 * self.features + 4)}
 
     def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """The features times their coefficients."""
+        """Return the features times their coefficients."""
         return (self._expand(observation, age) @ state["coefficients"]).astype(np.float32)
 
     def fit(
@@ -245,7 +232,7 @@ class LinearCritic:
         target: Array,
         rng: np.random.Generator,
     ) -> tuple[CriticState, float]:
-        """In closed form."""
+        """Fit the coefficients in closed form."""
         del rng
         x = self._expand(observation, age)
         gram = x.T @ x + self.ridge * len(x) * np.eye(x.shape[1])
@@ -257,3 +244,7 @@ class LinearCritic:
         x = np.clip(np.asarray(observation, np.float64), -10, 10)
         t = np.asarray(age, np.float64)[..., None] / 100.0
         return np.concatenate([x, x * x, t, t**2, t**3, np.ones_like(t)], axis=-1)
+
+
+Critic: TypeAlias = MLPCritic | LinearCritic
+"""What estimates V: `init` a state, `predict` V with it, `fit` it to returns."""

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
+from trellis.arrays import Array
 from trellis.policies.policy import Policy
 from trellis.sampling.frames import Stacks
-
-Array = Any  # a NumPy or a JAX array
 
 
 class Estimator(enum.Enum):
@@ -42,17 +42,17 @@ class StateBatch(NamedTuple):
     """n states with K actions each."""
 
     observation: Any
-    """(n, ...), or a pytree of such arrays."""
-    action: Array
-    """(n, K, ...)."""
-    log_q: Array
-    """log q(a|s), (n, K)."""
-    value: Array
-    """Advantage or Q-value of the action, (n, K)."""
-    surrogate_weight: Array
-    """Of the state in L, (n,); 0 leaves it out."""
-    kl_weight: Array
-    """Of the state in the mean KL and the Fisher matrix, (n,); 0 leaves it out."""
+    """Observations, an array or a pytree of arrays with an axis of states first."""
+    action: Shaped[Array, "state action ..."]
+    """Actions that were tried."""
+    log_q: Float[Array, "state action"]
+    """log q(a|s) of each action under the sampling distribution."""
+    value: Float[Array, "state action"]
+    """Advantage or Q-value of each action."""
+    surrogate_weight: Float[Array, " state"]
+    """Weight of the state in L; 0 leaves it out."""
+    kl_weight: Float[Array, " state"]
+    """Weight of the state in the mean KL and the Fisher matrix; 0 leaves it out."""
 
 
 class Chunks(NamedTuple):
@@ -60,44 +60,54 @@ class Chunks(NamedTuple):
 
     batch: StateBatch
     count: Array
-    """How many of the pieces hold data; the rest is padding that is never looked at."""
+    """Number of pieces that hold data; the rest is padding that is never read."""
     frames: Any = None
-    """Where pictures are stored once, (m, height, width); observations are indices into them."""
+    """Frames of pictures, (m, height, width); observations are indices into them."""
 
-    def look(self, batch: StateBatch) -> StateBatch:
-        """A piece with its observations as they are seen: stacks of frames are gathered here."""
+    def gather(self, batch: StateBatch) -> StateBatch:
+        """Return a piece with its observations, stacks of frames gathered from their indices."""
         if self.frames is None:
             return batch
         return batch._replace(observation=self.frames[batch.observation])
 
 
 class GradientSums(NamedTuple):
-    """Σ weight·L_n, its gradient, and the total weights, at θ_old."""
+    """L and its gradient at θ_old, as sums over states with their total weights."""
 
-    surrogate: Array
-    gradient: Array
-    surrogate_weight: Array
-    kl_weight: Array
+    surrogate: Float[Array, ""]
+    """Σ weight·L_n."""
+    gradient: Float[Array, " params"]
+    """Gradient of that sum."""
+    surrogate_weight: Float[Array, ""]
+    """Total weight of the states in L."""
+    kl_weight: Float[Array, ""]
+    """Total weight of the states in the mean KL."""
 
 
 class EvaluationSums(NamedTuple):
-    """Σ weight·(L_n(θ) − L_n(θ_old)), Σ weight·KL_n, max KL_n, at some θ."""
+    """How some θ compares with θ_old, as sums and a maximum over states."""
 
-    gain: Array
-    kl: Array
-    max_kl: Array
+    gain: Float[Array, ""]
+    """Σ weight·(L_n(θ) − L_n(θ_old))."""
+    kl: Float[Array, ""]
+    """Σ weight·KL_n(θ)."""
+    max_kl: Float[Array, ""]
+    """Largest KL_n(θ) of any state."""
+
+    def merge(self, other: "EvaluationSums") -> "EvaluationSums":
+        """Return the sums over the states of both."""
+        largest = jnp.maximum(self.max_kl, other.max_kl)
+        return EvaluationSums(self.gain + other.gain, self.kl + other.kl, largest)
 
 
 def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks:
-    """Pads a batch with states of weight 0 to `capacity` whole chunks; floats become `dtype`."""
+    """Pad a batch with states of weight 0 to `capacity` whole chunks; floats become `dtype`."""
     n = len(batch.kl_weight)
-    padded = capacity * chunk_size
-    if n > padded:
-        raise ValueError(f"{n} states do not fit {capacity} chunks of {chunk_size}")
 
     def pad(leaf: Array) -> np.ndarray:
         leaf = np.asarray(leaf)
-        out = np.zeros((padded, *leaf.shape[1:]), dtype if leaf.dtype.kind == "f" else leaf.dtype)
+        shape = capacity * chunk_size, *leaf.shape[1:]
+        out = np.zeros(shape, dtype if leaf.dtype.kind == "f" else leaf.dtype)
         out[:n] = leaf
         return out.reshape(capacity, chunk_size, *leaf.shape[1:])
 
@@ -108,24 +118,17 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
     return Chunks(pieces, count)
 
 
-def sum_gradient(
-    policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
-) -> GradientSums:
-    """L and ∇L at θ_old, as sums over the states."""
-    return gradient_and_outputs(policy, estimator, theta, chunks)[0]
-
-
 def gradient_and_outputs(
     policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
 ) -> tuple[GradientSums, Array]:
-    """Besides L and ∇L, what the network says of every state at θ_old, (capacity, chunk size, …).
+    """Return L and ∇L at θ_old as sums, and the network's outputs (capacity, chunk size, …) there.
 
-    Those are a by-product of the gradient, a few numbers a state, and spare each evaluation of the
-    line search half of its work.
+    The outputs are a by-product of the gradient, a few numbers per state. They save half of the
+    work of each evaluation in the line search.
     """
 
     def chunk_sums(batch: StateBatch) -> tuple[GradientSums, Array]:
-        batch = chunks.look(batch)
+        batch = chunks.gather(batch)
 
         def surrogate(theta: Array) -> tuple[Array, Array]:
             outputs = policy.outputs(theta, batch.observation)
@@ -140,7 +143,8 @@ def gradient_and_outputs(
     def body(index: Array, carry: tuple[GradientSums, Array]) -> tuple[GradientSums, Array]:
         sums, kept = carry
         more, outputs = chunk_sums(_at(chunks.batch, index))
-        return _add(sums, more), jax.lax.dynamic_update_index_in_dim(kept, outputs, index, 0)
+        sums = jax.tree.map(jnp.add, sums, more)
+        return sums, jax.lax.dynamic_update_index_in_dim(kept, outputs, index, 0)
 
     sums, outputs = _zeros(chunk_sums, chunks.batch)
     kept = jnp.zeros((len(chunks.batch.kl_weight), *outputs.shape), outputs.dtype)
@@ -155,15 +159,14 @@ def sum_evaluation(
     chunks: Chunks,
     old_outputs: Array,
 ) -> EvaluationSums:
-    """How θ = `new` compares with θ_old = `old`: gain and KL, as sums and a maximum.
+    """Return how θ = `new` compares with θ_old = `old`: gain and KL, as sums and a maximum.
 
-    `old_outputs` is what `gradient_and_outputs` kept of θ_old. The gain is summed as differences
-    state by state: as a difference of two sums it would drown in rounding where values are large
-    and steps are small.
+    `old_outputs` comes from `gradient_and_outputs`. The gain is summed as differences state by
+    state: a difference of two sums would drown in rounding where values are large and steps small.
     """
 
     def chunk_sums(data: tuple[StateBatch, Array]) -> EvaluationSums:
-        batch, outputs = chunks.look(data[0]), data[1]
+        batch, outputs = chunks.gather(data[0]), data[1]
         old_params = policy.params_of(old, outputs)
         new_params = policy.params_of(new, policy.outputs(new, batch.observation))
         gain = surrogate_gains(
@@ -180,19 +183,15 @@ def sum_evaluation(
             jnp.max(jnp.where(batch.kl_weight > 0, kl, 0.0)),
         )
 
-    def combine(one: EvaluationSums, other: EvaluationSums) -> EvaluationSums:
-        return EvaluationSums(
-            one.gain + other.gain, one.kl + other.kl, jnp.maximum(one.max_kl, other.max_kl)
-        )
-
-    return reduce_chunks(chunk_sums, combine, (chunks.batch, old_outputs), chunks.count)
+    data = chunks.batch, old_outputs
+    return reduce_chunks(chunk_sums, EvaluationSums.merge, data, chunks.count)
 
 
 def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chunks) -> Array:
-    """The largest ½(Jd)ᵀM(Jd) of any state: the quadratic model of its KL along `direction`."""
+    """Return the largest ½(Jd)ᵀM(Jd) of any state, the quadratic model of KL along `direction`."""
 
     def chunk_max(batch: StateBatch) -> Array:
-        batch = chunks.look(batch)
+        batch = chunks.gather(batch)
         params, tangent = jax.jvp(
             lambda theta: policy.distribution_params(theta, batch.observation)[0],
             (theta,),
@@ -207,7 +206,7 @@ def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chu
 
 
 def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value: Array) -> Array:
-    """L_n(θ) of each state, (n,), from (n, K) arrays."""
+    """Return L_n(θ) of each state, (n,), from (n, K) arrays."""
     baseline = _baseline(estimator, value)
     weights = jnp.exp(_log_weights(estimator, log_prob, log_q))
     centered = jnp.sum(weights * (value - baseline), axis=-1)
@@ -217,7 +216,7 @@ def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value:
 def surrogate_gains(
     estimator: Estimator, old_log_prob: Array, new_log_prob: Array, log_q: Array, value: Array
 ) -> Array:
-    """L_n(θ) − L_n(θ_old) of each state, (n,), without cancellation."""
+    """Return L_n(θ) − L_n(θ_old) of each state, (n,), without cancellation."""
     old = _log_weights(estimator, old_log_prob, log_q)
     new = _log_weights(estimator, new_log_prob, log_q)
     change = jnp.exp(old) * jnp.expm1(new - old)
@@ -227,7 +226,7 @@ def surrogate_gains(
 def reduce_chunks(
     function: Callable[[Any], Any], combine: Callable[[Any, Any], Any], data: Any, count: Array
 ) -> Any:
-    """function(chunk 0) ∘ function(chunk 1) ∘ …, in order, over the first `count` chunks."""
+    """Return function(chunk 0) ∘ function(chunk 1) ∘ …, in order, for the first `count` chunks."""
 
     def body(index: Array, total: Any) -> Any:
         return combine(total, function(_at(data, index)))
@@ -242,14 +241,16 @@ def _at(data: Any, index: Array | int) -> Any:
 
 
 def _zeros(function: Callable[[Any], Any], data: Any) -> Any:
-    """Zeros of the shapes that `function` gives for a chunk."""
+    """Return zeros of the shapes that `function` gives for a chunk."""
     shapes = jax.eval_shape(function, jax.eval_shape(lambda: _at(data, 0)))
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _log_prob(policy: Policy, params: Any, batch: StateBatch) -> Array:
-    """log π(a|s) of every action of every state, (n, K); log q where the state does not count, so
-    that no weight is ever 0·∞."""
+    """Return log π(a|s) of every action of every state, (n, K).
+
+    It is log q where the state does not count, so that no weight is ever 0·∞.
+    """
     of_actions = jax.vmap(policy.distribution.log_prob, in_axes=(None, 1), out_axes=1)
     log_prob = of_actions(params, batch.action)
     return jnp.where(batch.surrogate_weight[:, None] > 0, log_prob, batch.log_q)
@@ -266,8 +267,11 @@ def _log_weights(estimator: Estimator, log_prob: Array, log_q: Array) -> Array:
 
 
 def _baseline(estimator: Estimator, value: Array) -> Array:
-    """Weights that sum to 1 do not care about a constant; taking it out keeps the digits. The mean
-    of equal values is exactly theirs, so that they give no gradient and not one of rounding."""
+    """Return a constant to subtract from a state's values, which keeps their digits.
+
+    It changes nothing where weights sum to 1. The mean of equal values is exactly their value, so
+    they give a gradient of exactly 0.
+    """
     first = value[..., :1]
     if estimator is Estimator.IMPORTANCE:
         return jnp.zeros_like(first)
@@ -276,7 +280,3 @@ def _baseline(estimator: Estimator, value: Array) -> Array:
 
 def _weighted_sum(weight: Array, values: Array) -> Array:
     return jnp.sum(jnp.where(weight > 0, weight * values, 0.0))
-
-
-def _add(one: Any, other: Any) -> Any:
-    return jax.tree.map(jnp.add, one, other)

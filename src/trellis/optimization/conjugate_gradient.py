@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
+from trellis.arrays import Array
+
 WhileLoop = Callable[[Callable[[Any], Any], Callable[[Any], Any], Any], Any]
 
 
@@ -47,7 +48,7 @@ def conjugate_gradient(
     tolerance: float = 1e-10,
     while_loop: WhileLoop = jax.lax.while_loop,
 ) -> Solution:
-    """Solves (A + damping·I) x = b from x = 0, for symmetric A given as v ↦ A v.
+    """Solve (A + damping·I) x = b from x = 0, for symmetric A given as v ↦ A v.
 
     Stops after `iterations`, once the relative residual is at most `tolerance`, or at a direction
     of curvature that is not positive (or not a number), by which it does not divide.

@@ -4,7 +4,7 @@ F is the mean over states of JᵀMJ, where J = ∂μ/∂θ is the Jacobian of th
 and M the Fisher matrix of the distribution in terms of them. `jax.linearize` gives v ↦ Jv and
 `jax.linear_transpose` of that gives Jᵀ, so the product reads as it stands in the paper: no second
 derivatives. The analytic M integrates over actions. The empirical one is the outer product of the
-score of the action that was drawn, ∇_μ log π(a|s), which makes JᵀMJ the uncentered second moment of
+score of the sampled action, ∇_μ log π(a|s), which makes JᵀMJ the uncentered second moment of
 ∇_θ log π (Sec. 6); nothing of the size of samples × parameters is ever stored.
 """
 
@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trellis.arrays import Array
 from trellis.estimation.surrogate import Chunks, StateBatch, reduce_chunks
 from trellis.optimization.rules import Curvature
 from trellis.policies.policy import Policy
-
-Array = Any  # a NumPy or a JAX array
 
 MIN_SAMPLES = 1000
 """A Fisher matrix of fewer samples is too noisy a metric, whatever the fraction."""
@@ -29,18 +28,17 @@ RESIDUAL_BUDGET_BYTES = 1 << 28
 
 
 def num_rows(states: int, fraction: float, shards: int = 1) -> int:
-    """How many states F is computed on, if there are as many; in each of `shards` equal parts."""
+    """Return how many states F is computed on in each of `shards` equal parts."""
     return max(math.ceil(fraction * states), math.ceil(MIN_SAMPLES / shards))
 
 
 def choose_rows(
     weight: Array, fraction: float, rng: np.random.Generator, shards: int = 1
 ) -> np.ndarray:
-    """The states that F is computed on: a tenth of the data, say, but at least `MIN_SAMPLES` in
-    all shards together.
+    """Return the indices of the states that F is computed on, at least `MIN_SAMPLES` in all shards.
 
-    A random subset rather than a stride, which could fall in step with episodes or environments;
-    in the order of the batch, and only of states that count.
+    They are a random subset of the states that count, in the order of the batch. A stride could
+    fall in step with episodes or environments.
     """
     (candidates,) = np.nonzero(np.asarray(weight) > 0)
     wanted = num_rows(len(candidates), fraction, shards)
@@ -57,13 +55,13 @@ def fisher_operator(
     *,
     residual_budget: int = RESIDUAL_BUDGET_BYTES,
 ) -> Callable[[Array], Array]:
-    """v ↦ Σ weight·JᵀMJv over the states of `chunks`, at θ.
+    """Return the function v ↦ Σ weight·JᵀMJv over the states of `chunks`, at θ.
 
-    A sum: dividing by the total weight is left to the caller, who may have other shards to add.
+    The caller divides by the total weight, perhaps after adding the sums of other shards.
     """
 
     def linearize(batch: StateBatch) -> tuple[Any, Any]:
-        observation = chunks.look(batch).observation
+        observation = chunks.gather(batch).observation
         return jax.linearize(lambda theta: policy.distribution_params(theta, observation)[0], theta)
 
     def chunk_product(batch: StateBatch, params: Any, jacobian: Any, v: Array) -> Array:
@@ -74,29 +72,16 @@ def fisher_operator(
     one_chunk = jax.tree.map(lambda leaf: leaf[0], chunks.batch)
     kept = jax.eval_shape(linearize, one_chunk)
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
-    if num_bytes * len(chunks.batch.kl_weight) > residual_budget:
-
-        def product_afresh(v: Array) -> Array:
-            return reduce_chunks(
-                lambda batch: chunk_product(batch, *linearize(batch), v),
-                jnp.add,
-                chunks.batch,
-                chunks.count,
-            )
-
-        return product_afresh
-
-    params, jacobians = jax.lax.map(linearize, chunks.batch)
+    keeps = num_bytes * len(chunks.batch.kl_weight) <= residual_budget
+    linearized = jax.lax.map(linearize, chunks.batch) if keeps else None
 
     def product(v: Array) -> Array:
-        def body(index: Array, total: Array) -> Array:
-            batch, params_here, jacobian = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
-                (chunks.batch, params, jacobians),
-            )
-            return total + chunk_product(batch, params_here, jacobian, v)
+        def of_chunk(data: tuple[StateBatch, Any]) -> Array:
+            batch, kept = data
+            params, jacobian = kept or linearize(batch)
+            return chunk_product(batch, params, jacobian, v)
 
-        return jax.lax.fori_loop(0, chunks.count, body, jnp.zeros_like(theta))
+        return reduce_chunks(of_chunk, jnp.add, (chunks.batch, linearized), chunks.count)
 
     return product
 
@@ -104,7 +89,7 @@ def fisher_operator(
 def _weighted_metric_product(
     policy: Policy, curvature: Curvature, params: Any, batch: StateBatch, tangent: Any
 ) -> Any:
-    """weight·M·t of every state, in the shape of μ; a leaf without states has the sum over them."""
+    """Return weight·M·t of every state; a leaf of μ without states gets the sum over them."""
     weight = batch.kl_weight
     if curvature is Curvature.ANALYTIC:
         image = policy.distribution.fisher_product(params, tangent)

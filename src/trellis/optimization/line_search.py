@@ -1,8 +1,8 @@
 """Line searches along a fixed direction (App. C). No reinforcement learning here.
 
 `backtrack` is the paper's: shrink the step exponentially until the point is acceptable, which is
-where the hard constraint lives. `climb` is for a penalty instead of a constraint: it looks for the
-best step. As for conjugate gradient, the loop is handed in, compiled or plain.
+where the hard constraint lives. `climb` is for a penalty instead of a constraint: it searches for
+the best step. As for conjugate gradient, the loop is handed in, compiled or plain.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from trellis.arrays import Array
 from trellis.optimization.conjugate_gradient import WhileLoop
-
-Array = jax.Array
 
 
 class Search(NamedTuple):
     """Where a search ended."""
 
     fraction: Array
-    """Of the full step, for `point`."""
+    """Fraction of the full step at `point`."""
     point: Any
     """What `evaluate` gave at the last fraction tried (`backtrack`) or at the best (`climb`)."""
     accepted: Array
@@ -37,7 +36,7 @@ def backtrack(
     enabled: Array | bool = True,
     while_loop: WhileLoop = jax.lax.while_loop,
 ) -> Search:
-    """The first acceptable point of fractions 1, ratio, ratio², … of the full step.
+    """Return the first acceptable point of fractions 1, ratio, ratio², … of the full step.
 
     `evaluate(fraction)` gives a point, of the structure of `start`, the point at fraction 0. If
     none is acceptable, or the search is not `enabled`, `accepted` is False.
@@ -72,7 +71,7 @@ def climb(
     enabled: Array | bool = True,
     while_loop: WhileLoop = jax.lax.while_loop,
 ) -> Search:
-    """The highest point found along the direction, starting from fraction 1.
+    """Return the highest point found along the direction, starting from fraction 1.
 
     A pattern search on the logarithm of the fraction: multiply by a factor while that climbs, then
     by its inverse, then take the root of the factor. `height` must be −∞ where a point is no good.

@@ -1,4 +1,4 @@
-"""The update rules as rows of a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
+"""The update rules as a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
 
 method             curvature   step size                            acceptance
 trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ

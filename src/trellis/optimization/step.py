@@ -2,108 +2,112 @@
 
     g = ∇L(θ_old)      s ≈ F⁻¹g by conjugate gradient      β from δ and sᵀFs      θ = θ_old + fβs
 
-with f ≤ 1 by backtracking until the point is acceptable. Which curvature, which length and which
-acceptance is a row of the table in `methods.py`; this is the one function behind all of them. It
-asks its `Objective` for a gradient, for products with F and for evaluations, and never learns where
-those are computed: in one compiled program (`local.py`) or on many machines.
+with f ≤ 1 by backtracking until the point is acceptable. Curvature, length and acceptance come from
+the table in `rules.py`; this is the one function behind all update rules. It asks its `Objective`
+for a gradient, for products with F and for evaluations, wherever those are computed.
 """
 
 import enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int
 
+from trellis.arrays import Array
 from trellis.config import StepConfig
 from trellis.optimization.conjugate_gradient import Solution, WhileLoop, conjugate_gradient
 from trellis.optimization.line_search import Search, backtrack, climb
+from trellis.optimization.objective import Objective
 from trellis.optimization.rules import Acceptance, Curvature, StepSize, rule_of
-
-Array = Any  # a NumPy or a JAX array
 
 CLIMB_EVALUATIONS = 12
 """Evaluations that kl-penalty spends on its step size."""
 
 
 class Status(enum.IntEnum):
-    """What became of a step. Anything but ACCEPTED left θ as it was."""
+    """What became of a step. Anything but ACCEPTED returned θ_old byte for byte."""
 
-    ACCEPTED = 0
-    NO_IMPROVEMENT = 1
-    CONSTRAINT_VIOLATED = 2
-    ZERO_GRADIENT = 3
-    NOT_FINITE = 4
-    CURVATURE_NOT_POSITIVE = 5
+    ACCEPTED = 0, "The line search accepted a step."
+    NO_IMPROVEMENT = 1, "No step length improved the surrogate; the parameters stay."
+    CONSTRAINT_VIOLATED = 2, "No step length met the KL constraint; the parameters stay."
+    ZERO_GRADIENT = 3, "The gradient is zero: all actions look equally good."
+    NOT_FINITE = 4, "A value or gradient is not finite; the parameters stay."
+    CURVATURE_NOT_POSITIVE = 5, "Curvature along the step is not positive; try more damping."
 
+    message: str
+    """What happened, in a sentence."""
 
-class Evaluation(NamedTuple):
-    """How some θ compares with θ_old: means over states, and a maximum."""
-
-    gain: Array
-    """L(θ) − L(θ_old)."""
-    mean_kl: Array
-    max_kl: Array
-
-
-class Objective(Protocol):
-    """What a step asks, at a θ_old that was fixed beforehand."""
-
-    def gradient(self) -> tuple[Array, Array]:
-        """L(θ_old) and ∇L(θ_old)."""
-        ...
-
-    def fisher_product(self, v: Array) -> Array: ...
-
-    def max_quadratic_kl(self, direction: Array) -> Array:
-        """The largest ½dᵀF_s d over states s."""
-        ...
-
-    def evaluate(self, direction: Array, multiple: Array) -> Evaluation:
-        """How θ_old + multiple·direction compares with θ_old. In these terms the points of a search
-        are one vector and a number each, which is what travels to other machines."""
-        ...
+    def __new__(cls, value: int, message: str = ""):
+        status = int.__new__(cls, value)
+        status._value_, status.message = value, message
+        return status
 
 
 class StepInfo(NamedTuple):
-    """What happened, told of the parameters that were returned."""
+    """What happened in a step; it describes the parameters that were returned."""
 
-    status: Array
-    surrogate_before: Array
-    surrogate_after: Array
-    mean_kl: Array
-    max_kl: Array
-    predicted_gain: Array
-    """βgᵀs, the gain by the linear model at the fraction that was taken."""
-    gradient_norm: Array
-    step_norm: Array
-    step_fraction: Array
-    """f; 0 if θ stayed."""
-    backtracks: Array
-    cg_iterations: Array
-    cg_residual: Array
+    status: Int[Array, ""]
+    """The step's `Status`, as an integer."""
+    surrogate_before: Float[Array, ""]
+    """L(θ_old)."""
+    surrogate_after: Float[Array, ""]
+    """L(θ)."""
+    mean_kl: Float[Array, ""]
+    """Mean KL(θ_old ‖ θ) over states."""
+    max_kl: Float[Array, ""]
+    """Largest KL(θ_old ‖ θ) of any state."""
+    predicted_gain: Float[Array, ""]
+    """Gain of L by its linear model, fβgᵀs."""
+    gradient_norm: Float[Array, ""]
+    """‖∇L(θ_old)‖."""
+    step_norm: Float[Array, ""]
+    """‖θ − θ_old‖."""
+    step_fraction: Float[Array, ""]
+    """Fraction f of the full step that was taken; 0 if θ stayed."""
+    backtracks: Int[Array, ""]
+    """How often the line search shrank the step."""
+    cg_iterations: Int[Array, ""]
+    """Products with F that conjugate gradient used."""
+    cg_residual: Float[Array, ""]
+    """Relative residual of the solve for F⁻¹g."""
 
 
 class _Candidate(NamedTuple):
-    theta: Array
-    evaluation: Evaluation
+    """Some θ and how it compares with θ_old."""
+
+    theta: Float[Array, " params"]
+    """The parameters."""
+    gain: Float[Array, ""]
+    """L(θ) − L(θ_old)."""
+    mean_kl: Float[Array, ""]
+    """Mean KL(θ_old ‖ θ) over states."""
+    max_kl: Float[Array, ""]
+    """Largest KL(θ_old ‖ θ) of any state."""
 
 
 def take_step(
     objective: Objective,
-    theta: Array,
+    theta: Float[Array, " params"],
     config: StepConfig,
     while_loop: WhileLoop = jax.lax.while_loop,
-) -> tuple[Array, StepInfo]:
-    """One step by the rule of `config`: the new θ, or θ itself byte for byte, and what happened."""
-    surrogate, g = objective.gradient()
+) -> tuple[Float[Array, " params"], StepInfo]:
+    """Take one step by the update rule of `config`.
+
+    Returns:
+        The new θ, or θ itself byte for byte, and what happened.
+    """
+    sums, fisher_weight = objective.start()
+    surrogate = sums.surrogate / sums.surrogate_weight
+    g = sums.gradient / sums.surrogate_weight
     scale = jnp.max(jnp.abs(g))
     healthy = jnp.isfinite(surrogate) & jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(theta))
     movable = healthy & (scale > 0)
     # At unit scale the dot products below neither overflow nor underflow, whatever the rewards'
-    # unit. The direction is put back to scale where its length matters.
+    # unit. The direction gets its scale back where its length matters.
     unit = jnp.where(movable, g / jnp.where(movable, scale, 1.0), 0.0)
 
-    solution = _solve(objective, unit, config, while_loop)
+    solution = _solve(objective, fisher_weight, unit, config, while_loop)
     s = solution.x
     quadratic = s @ solution.product
     if config.damping_in_step_length:
@@ -112,14 +116,16 @@ def take_step(
     ready = movable & usable
 
     zero = jnp.zeros_like(scale)
-    start = _Candidate(theta, Evaluation(zero, zero, zero))
+    start = _Candidate(theta, zero, zero, zero)
 
     def evaluate(fraction: Array) -> _Candidate:
         multiple = fraction * length
-        return _Candidate(theta + multiple * s, objective.evaluate(s, multiple))
+        found = objective.evaluate(s, multiple)
+        gain, mean_kl = found.gain / sums.surrogate_weight, found.kl / sums.kl_weight
+        return _Candidate(theta + multiple * s, gain, mean_kl, found.max_kl)
 
     search = _search(evaluate, start, config, ready, while_loop)
-    new_theta, end = jax.tree.map(
+    end: _Candidate = jax.tree.map(
         lambda new, old: jnp.where(search.accepted, new, old), search.point, start
     )
     fraction = jnp.where(search.accepted, search.fraction, 0.0)
@@ -135,24 +141,28 @@ def take_step(
             search.accepted, fraction * length * scale * (unit @ s), jnp.zeros_like(scale)
         ),
         gradient_norm=gradient_norm,
-        step_norm=jnp.linalg.norm(new_theta - theta),
+        step_norm=jnp.linalg.norm(end.theta - theta),
         step_fraction=fraction,
         backtracks=jnp.maximum(search.evaluations - 1, 0),
         cg_iterations=solution.iterations,
         cg_residual=solution.residual,
     )
-    return new_theta, info
+    return end.theta, info
 
 
 def _solve(
-    objective: Objective, unit: Array, config: StepConfig, while_loop: WhileLoop
+    objective: Objective,
+    fisher_weight: Array,
+    unit: Array,
+    config: StepConfig,
+    while_loop: WhileLoop,
 ) -> Solution:
-    """s ≈ F⁻¹·unit, and F s."""
+    """Return s ≈ F⁻¹·unit, and F s."""
     if rule_of(config).curvature is Curvature.IDENTITY:
         nothing = jnp.zeros((), unit.dtype)
         return Solution(unit, unit, jnp.zeros((), jnp.int32), nothing, jnp.ones((), bool))
     return conjugate_gradient(
-        objective.fisher_product,
+        lambda v: objective.fisher_product(v) / fisher_weight,
         unit,
         damping=config.damping,
         iterations=config.cg_iterations,
@@ -169,23 +179,23 @@ def _length(
     s: Array,
     quadratic: Array,
 ) -> tuple[Array, Array]:
-    """β, and whether it is a number to go by; `quadratic` is sᵀFs."""
-    # A hair inside the bound, so that rounding does not turn a full step away.
+    """Return β and whether it can be used; `quadratic` is sᵀFs."""
+    # A hair inside the bound, so that rounding does not reject a full step.
     inside = 1.0 - jnp.sqrt(jnp.finfo(s.dtype).eps).astype(s.dtype)
     match rule_of(config).step_size:
         case StepSize.SCALED_TO_MEAN_KL | StepSize.SCALED_TO_NORM:
             usable = (quadratic > 0) & jnp.isfinite(quadratic)
             length = inside * jnp.sqrt(2 * config.max_kl / jnp.where(usable, quadratic, 1.0))
         case StepSize.SCALED_TO_MAX_KL:
-            largest = objective.max_quadratic_kl(s)
+            largest = objective.max_quadratic_kl(s).value
             usable = (largest > 0) & jnp.isfinite(largest)
             length = inside * jnp.sqrt(config.max_kl / jnp.where(usable, largest, 1.0))
         case StepSize.FIXED:
-            assert config.multiplier is not None  # StepConfig saw to it
+            assert config.multiplier is not None  # StepConfig checks it.
             usable = jnp.any(s != 0)
             length = config.multiplier * scale
         case StepSize.PENALIZED:
-            # The maximum of the model βgᵀs − Cβ²sᵀFs/2, from where the search climbs on.
+            # The maximum of the model βgᵀs − Cβ²sᵀFs/2, from where the search continues.
             usable = (quadratic > 0) & jnp.isfinite(quadratic)
             model = scale * (unit @ s) / (config.penalty * jnp.where(usable, quadratic, 1.0))
             length = jnp.where(jnp.isfinite(model), model, 1.0)
@@ -195,14 +205,21 @@ def _length(
 def _search(
     evaluate: Any, start: _Candidate, config: StepConfig, ready: Array, while_loop: WhileLoop
 ) -> Search:
+    """Search along the direction for a point that the update rule accepts."""
+    takes_any = rule_of(config).acceptance is Acceptance.FINITE
+
+    def acceptable(candidate: _Candidate) -> Array:
+        improves = takes_any | (candidate.gain > 0)
+        return _is_finite(candidate) & improves & _satisfies(candidate, config)
+
+    def penalized(candidate: _Candidate) -> Array:
+        objective = candidate.gain - config.penalty * candidate.mean_kl
+        return jnp.where(_is_finite(candidate), objective, -jnp.inf)
+
     if rule_of(config).acceptance is Acceptance.PENALIZED_UP:
         return climb(
             evaluate,
-            lambda candidate: jnp.where(
-                _is_finite(candidate),
-                candidate.evaluation.gain - config.penalty * candidate.evaluation.mean_kl,
-                -jnp.inf,
-            ),
+            penalized,
             start,
             max_evaluations=CLIMB_EVALUATIONS,
             enabled=ready,
@@ -210,39 +227,28 @@ def _search(
         )
     return backtrack(
         evaluate,
-        lambda candidate: (
-            _is_finite(candidate)
-            & _improves(candidate.evaluation, config)
-            & _satisfies(candidate.evaluation, config)
-        ),
+        acceptable,
         start,
         ratio=config.backtrack_ratio,
         # Where anything finite is accepted, a step that is not finite is not tried again smaller.
-        max_backtracks=0
-        if rule_of(config).acceptance is Acceptance.FINITE
-        else config.max_backtracks,
+        max_backtracks=0 if takes_any else config.max_backtracks,
         enabled=ready,
         while_loop=while_loop,
     )
 
 
 def _is_finite(candidate: _Candidate) -> Array:
-    values = jnp.stack(candidate.evaluation)
-    return jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(candidate.theta))
+    theta, *values = candidate
+    return jnp.all(jnp.isfinite(jnp.stack(values))) & jnp.all(jnp.isfinite(theta))
 
 
-def _improves(evaluation: Evaluation, config: StepConfig) -> Array:
-    if rule_of(config).acceptance is Acceptance.FINITE:
-        return jnp.ones((), bool)
-    return evaluation.gain > 0
-
-
-def _satisfies(evaluation: Evaluation, config: StepConfig) -> Array:
+def _satisfies(candidate: _Candidate, config: StepConfig) -> Array:
+    """Return whether the candidate meets the KL constraint of the update rule, if it has one."""
     match rule_of(config).acceptance:
         case Acceptance.MEAN_KL:
-            return evaluation.mean_kl <= config.max_kl
+            return candidate.mean_kl <= config.max_kl
         case Acceptance.MAX_KL:
-            return evaluation.max_kl <= config.max_kl
+            return candidate.max_kl <= config.max_kl
         case _:
             return jnp.ones((), bool)
 
@@ -251,17 +257,10 @@ def _status(
     healthy: Array, movable: Array, usable: Array, search: Search, config: StepConfig
 ) -> Array:
     last: _Candidate = search.point
-    refused = jnp.where(
-        _satisfies(last.evaluation, config), Status.NO_IMPROVEMENT, Status.CONSTRAINT_VIOLATED
-    )
-    searched = jnp.where(_is_finite(last), refused, Status.NOT_FINITE)
-    return jnp.select(
-        [~healthy, ~movable, ~usable, search.accepted],
-        [
-            Status.NOT_FINITE,
-            Status.ZERO_GRADIENT,
-            Status.CURVATURE_NOT_POSITIVE,
-            Status.ACCEPTED,
-        ],
-        searched,
-    ).astype(jnp.int32)
+    meets = _satisfies(last, config)
+    rejected = jnp.where(meets, Status.NO_IMPROVEMENT, Status.CONSTRAINT_VIOLATED)
+    searched = jnp.where(_is_finite(last), rejected, Status.NOT_FINITE)
+    status = jnp.where(search.accepted, Status.ACCEPTED, searched)
+    status = jnp.where(usable, status, Status.CURVATURE_NOT_POSITIVE)
+    status = jnp.where(movable, status, Status.ZERO_GRADIENT)
+    return jnp.where(healthy, status, Status.NOT_FINITE).astype(jnp.int32)

@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from trellis.arrays import Array
 from trellis.policies.networks import MLP, orthogonal
-
-Array = Any  # a NumPy or a JAX array
 
 KERNEL, STRIDE = 4, 2
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -47,7 +46,8 @@ class ConvNet:
     """Of the convolutions, each 4×4 with stride 2."""
     hidden: tuple[int, ...]
     """Units of the dense layers that follow."""
-    outputs: int
+    num_outputs: int
+    """Units of the last layer."""
     output_scale: float = 0.01
     """Gain of the last layer's initialization."""
 
@@ -67,11 +67,6 @@ class ConvNet:
                 )
 
     @property
-    def num_outputs(self) -> int:
-        """Units of the last layer."""
-        return self.outputs
-
-    @property
     def pictures(self) -> list[tuple[int, int, int]]:
         """(channels, height, width) before the first convolution and after each."""
         pictures = [self.inputs]
@@ -83,9 +78,9 @@ class ConvNet:
 
     @property
     def dense(self) -> MLP:
-        """What comes after the convolutions."""
+        """The layers after the convolutions."""
         flat = math.prod(self.pictures[-1])
-        return MLP(flat, self.hidden, self.outputs, output_scale=self.output_scale)
+        return MLP(flat, self.hidden, self.num_outputs, output_scale=self.output_scale)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -99,15 +94,14 @@ class ConvNet:
 
     @property
     def values_per_state(self) -> int:
-        """Numbers that are made on the way from one picture to its outputs, nearly: the parts of
-        windows."""
+        """Approximate number of activations per state: those of the convolutions."""
         return sum(
             (height // STRIDE) * (width // STRIDE) * 4 * after[0]
             for (_, height, width), after in pairwise(self.pictures)
         )
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Orthogonal matrices, kernels too, and zero biases."""
+        """Return orthogonal kernels and matrices, and zero biases."""
         weights: list[np.ndarray] = []
         for shape in self.shapes[: 2 * len(self.channels) : 2]:
             matrix = orthogonal(rng, math.prod(shape[:-1]), shape[-1])
@@ -119,7 +113,7 @@ class ConvNet:
         xp = weights[0].__array_namespace__()
         observation = xp.asarray(observation)
         lead = observation.shape[:-3]
-        blocks = _blocks_of_frames(observation.reshape(-1, *self.inputs))
+        blocks = _blocks(observation.reshape(-1, *self.inputs).transpose(0, 2, 3, 1))
         scale = 1.0 / (LEVELS if observation.dtype == np.int8 else WHITE)
         x = xp.astype(blocks, weights[0].dtype) * scale
         for index in range(len(self.channels)):
@@ -128,15 +122,6 @@ class ConvNet:
             x = _convolve(xp, x, weights[2 * index], weights[2 * index + 1])
         x = x.reshape(*lead, math.prod(self.pictures[-1]))
         return self.dense.apply(weights[2 * len(self.channels) :], x)
-
-
-def _blocks_of_frames(x: Array) -> Array:
-    """(n, frames, height, width) -> (n, height/2, width/2, 2·2·frames); odd edges are cut."""
-    n, frames, height, width = x.shape
-    rows, columns = height // STRIDE, width // STRIDE
-    x = x[:, :, : rows * STRIDE, : columns * STRIDE]
-    x = x.reshape(n, frames, rows, STRIDE, columns, STRIDE)
-    return x.transpose(0, 2, 4, 3, 5, 1).reshape(n, rows, columns, -1)
 
 
 def _blocks(x: Array) -> Array:
@@ -167,9 +152,11 @@ def _convolve(xp: Any, blocks: Array, kernel: Array, bias: Array) -> Array:
 
 
 def _product(xp: Any, blocks: Array, matrix: Array) -> Array:
-    """blocks @ matrix. Compiled code has it as one product, whose derivatives are such products
-    again; NumPy as one for each picture, so that how its numbers are rounded does not depend on its
-    neighbours."""
+    """Return blocks @ matrix.
+
+    Compiled code computes one product, whose derivatives are such products again. NumPy computes
+    one for each picture, so that its rounding does not depend on the other pictures.
+    """
     features = blocks.shape[-1]
     if xp is np:
         return blocks.reshape(len(blocks), -1, features) @ matrix

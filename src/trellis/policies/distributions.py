@@ -1,10 +1,10 @@
-"""Distributions over actions (App. D): how to draw, score, compare, and the metric M of each.
+"""Distributions over actions (App. D): sampling, log-probability, KL, entropy, and the metric M.
 
 A distribution is described by parameters μ that a network computes: mean and log standard deviation
 for `DiagGaussian`, logits for `Categoricals`. M = ∂²kl/∂μ² at equal arguments is the Fisher matrix
 in those coordinates, the middle of JᵀMJ (App. C.1); `fisher_product` multiplies by it.
 
-Drawing is a deterministic function of parameters and noise, so that rollouts can share their noise
+Sampling is a deterministic function of parameters and noise, so that rollouts can share their noise
 (Sec. 5.2, common random numbers). All functions take NumPy and JAX arrays alike: samplers use the
 one, everything that is differentiated or compiled the other. Leading axes are batch axes; a leaf of
 μ that does not depend on the state has none.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-Array = Any  # a NumPy or a JAX array
+from trellis.arrays import Array
 
 
 class Distribution(Protocol):
@@ -35,7 +35,7 @@ class Distribution(Protocol):
         ...
 
     def params(self, outputs: Array, free: Array) -> Any:
-        """μ from the network's outputs and the free parameters."""
+        """Return μ from the network's outputs and the free parameters."""
         ...
 
     def noise(self, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray: ...
@@ -181,9 +181,8 @@ class Categoricals:
         """
         xp = old.__array_namespace__()
         total = 0.0
-        for (old_block, _), (new_block, _) in zip(
-            self._blocks(old), self._blocks(new), strict=True
-        ):
+        pairs = zip(self._blocks(old), self._blocks(new), strict=True)
+        for (old_block, _), (new_block, _) in pairs:
             old_log, new_log = _log_softmax(old_block), _log_softmax(new_block)
             old_prob, difference = xp.exp(old_log), new_log - old_log
             near = xp.abs(difference) < 1.0
@@ -206,9 +205,8 @@ class Categoricals:
         """M·t = p∘t − p(p·t), factor by factor."""
         xp = params.__array_namespace__()
         products = []
-        for (block, _), (direction, _) in zip(
-            self._blocks(params), self._blocks(tangent), strict=True
-        ):
+        pairs = zip(self._blocks(params), self._blocks(tangent), strict=True)
+        for (block, _), (direction, _) in pairs:
             prob = xp.exp(_log_softmax(block))
             centered = direction - xp.sum(prob * direction, axis=-1, keepdims=True)
             products.append(xp.reshape(prob * centered, (*params.shape[:-1], -1)))
@@ -221,10 +219,8 @@ class Categoricals:
         for size, run in itertools.groupby(self.sizes):
             count = len(list(run))
             block = logits[..., start : start + count * size]
-            yield (
-                xp.reshape(block, (*logits.shape[:-1], count, size)),
-                slice(factor, factor + count),
-            )
+            block = xp.reshape(block, (*logits.shape[:-1], count, size))
+            yield block, slice(factor, factor + count)
             start, factor = start + count * size, factor + count
 
 

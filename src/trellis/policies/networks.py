@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Array = Any  # a NumPy or a JAX array
+from trellis.arrays import Array
 
 
 class Network(Protocol):
@@ -24,13 +24,12 @@ class Network(Protocol):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the weights, in the order in which `apply` takes them."""
+        """Shapes of the weights, in the order in which `apply` takes them."""
         ...
 
     @property
     def values_per_state(self) -> int:
-        """About how many numbers are made on the way to one state's outputs: of so many states that
-        these stay in a cache, derivatives are taken together."""
+        """Approximate number of activations per state, which sets the size of chunks."""
         ...
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]: ...
@@ -46,96 +45,82 @@ class MLP:
     """
 
     inputs: int
+    """Number of features."""
     hidden: tuple[int, ...]
-    outputs: int
+    """Units of the hidden layers."""
+    num_outputs: int
+    """Units of the last layer."""
     hidden_biases: bool = True
-    output_biases: bool = True
-    hidden_scale: float = math.sqrt(2.0)
-    """Gain of the orthogonal initialization of hidden layers."""
+    """Whether hidden layers have biases; the last layer always does."""
     output_scale: float = 0.01
     """Gain of the last layer: small, so that the first policy hardly depends on the state."""
 
     def __post_init__(self):
-        if min((self.inputs, *self.hidden, self.outputs)) < 1:
+        if min(self._sizes) < 1:
             raise ValueError(
                 f"every layer needs at least one unit, got {self.inputs} inputs,"
-                f" {self.hidden} hidden, {self.outputs} outputs"
+                f" {self.hidden} hidden, {self.num_outputs} outputs"
             )
 
     @property
-    def num_outputs(self) -> int:
-        """Units of the last layer."""
-        return self.outputs
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.inputs, *self.hidden, self.num_outputs)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """(in, out) matrices, each followed by its bias if it has one."""
         shapes: list[tuple[int, ...]] = []
-        for (rows, columns), has_bias in self._layers():
-            shapes.append((rows, columns))
-            if has_bias:
-                shapes.append((columns,))
-        return tuple(shapes)
+        *hidden, last = pairwise(self._sizes)
+        for rows, columns in hidden:
+            shapes += [(rows, columns), (columns,)] if self.hidden_biases else [(rows, columns)]
+        return (*shapes, last, last[1:])
 
     @property
     def values_per_state(self) -> int:
         """Units of all layers."""
-        return sum((self.inputs, *self.hidden, self.outputs))
+        return sum(self._sizes)
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Orthogonal matrices, zero biases."""
-        weights: list[np.ndarray] = []
-        layers = self._layers()
-        for index, ((rows, columns), has_bias) in enumerate(layers):
-            scale = self.output_scale if index == len(layers) - 1 else self.hidden_scale
-            weights.append(scale * orthogonal(rng, rows, columns))
-            if has_bias:
-                weights.append(np.zeros(columns))
-        return weights
+        """Return orthogonal matrices and zero biases."""
+        *hidden, last, bias = self.shapes
+        weights = [
+            math.sqrt(2.0) * orthogonal(rng, *shape) if len(shape) > 1 else np.zeros(shape)
+            for shape in hidden
+        ]
+        return [*weights, self.output_scale * orthogonal(rng, *last), np.zeros(bias)]
 
     def apply(self, weights: Sequence[Array], observation: Array) -> Array:
         """(..., inputs) -> (..., outputs)."""
-        layers = self._layers()
-        remaining = iter(weights)
-        x = observation
-        for index, (_, has_bias) in enumerate(layers):
-            x = x @ next(remaining)
-            if has_bias:
+        *hidden, last, bias = weights
+        x, remaining = observation, iter(hidden)
+        for matrix in remaining:
+            x = x @ matrix
+            if self.hidden_biases:
                 x = x + next(remaining)
-            if index < len(layers) - 1:
-                x = x.__array_namespace__().tanh(x)
-        return x
-
-    def _layers(self) -> list[tuple[tuple[int, int], bool]]:
-        sizes = list(pairwise((self.inputs, *self.hidden, self.outputs)))
-        return [
-            (size, self.output_biases if index == len(sizes) - 1 else self.hidden_biases)
-            for index, size in enumerate(sizes)
-        ]
-
-
-def linear(inputs: int, outputs: int, *, biases: bool = True) -> MLP:
-    """A linear map, such as the paper's cart-pole policy: 4 weights, a bias (and a log std)."""
-    return MLP(inputs, (), outputs, output_biases=biases)
+            x = x.__array_namespace__().tanh(x)
+        return x @ last + bias
 
 
 def unflatten(network: Network, vector: Array) -> tuple[list[Array], Array]:
-    """The weights of `network` from the beginning of a flat vector, and what is left of it."""
+    """Return the weights of `network` from the beginning of a flat vector, and the rest of it.
+
+    Leading axes of `vector`, such as one of members of a population, stay.
+    """
     weights, start = [], 0
     for shape in network.shapes:
         stop = start + math.prod(shape)
-        weights.append(vector[start:stop].reshape(shape))
+        weights.append(vector[..., start:stop].reshape(*vector.shape[:-1], *shape))
         start = stop
-    return weights, vector[start:]
+    return weights, vector[..., start:]
 
 
 def num_weights(network: Network) -> int:
-    """How many numbers all its weights are."""
+    """Return the number of weights."""
     return sum(math.prod(shape) for shape in network.shapes)
 
 
 def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
-    """A random matrix with orthonormal rows or columns, whichever are fewer, uniformly drawn."""
+    """Return a uniformly random matrix with orthonormal rows or columns, whichever are fewer."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diagonal(r))  # makes the factorization unique, and so q uniform

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from trellis.arrays import Array
 from trellis.policies.distributions import Distribution
 from trellis.policies.networks import Network, num_weights, unflatten
-
-Array = Any  # a NumPy or a JAX array
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 preset is plain data; any of its values can be overridden afterwards.
 """
 
-import dataclasses
 import difflib
 
 from trellis.config import TrainConfig
@@ -16,22 +15,19 @@ ATARI: dict[str, Preset] = {**PAPER_ATARI, **MODERN_ATARI}
 PRESETS: dict[str, Preset] = {**MODERN, **PAPER, **ATARI}
 
 BY_ENVIRONMENT = {
+    "Ant-v5": "modern/mujoco",
+    "Humanoid-v5": "modern/mujoco",
+    "InvertedPendulum-v5": "modern/mujoco",
+    "Pusher-v5": "modern/mujoco",
+    "Reacher-v5": "modern/mujoco",
+    "Walker2d-v5": "modern/mujoco",
     "Swimmer-v5": "modern/swimmer",
-    **dict.fromkeys(
-        (
-            "Ant-v5",
-            "Humanoid-v5",
-            "InvertedPendulum-v5",
-            "Pusher-v5",
-            "Reacher-v5",
-            "Walker2d-v5",
-        ),
-        "modern/mujoco",
-    ),
     "HalfCheetah-v5": "modern/half-cheetah",
     "Hopper-v5": "modern/hopper",
     "InvertedDoublePendulum-v5": "modern/double-pendulum",
-    **dict.fromkeys(("CartPole-v0", "CartPole-v1", "Acrobot-v1"), "modern/classic"),
+    "CartPole-v0": "modern/classic",
+    "CartPole-v1": "modern/classic",
+    "Acrobot-v1": "modern/classic",
     "trellis/PaperSwimmer-v0": "paper/swimmer",
     "trellis/PaperHopper-v0": "paper/hopper",
     "trellis/PaperWalker-v0": "paper/walker",
@@ -47,10 +43,5 @@ def resolve(env_id: str, name: str | None = None) -> TrainConfig:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"there is no preset {name!r}{hint} There are: {', '.join(PRESETS)}")
-    preset = PRESETS[name]
-    parts = {
-        part.name: getattr(preset, part.name)
-        for part in dataclasses.fields(preset)
-        if part.name != "about"
-    }
-    return TrainConfig(env=env_id, preset=name, **parts)
+    settings = {key: value for key, value in vars(PRESETS[name]).items() if key != "about"}
+    return TrainConfig(env=env_id, preset=name, **settings)

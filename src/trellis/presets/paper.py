@@ -2,226 +2,175 @@
 critic at the same budgets."""
 
 import dataclasses
+from typing import Literal, NamedTuple
 
-from trellis.config import (
-    EstimationConfig,
-    PolicyConfig,
-    SamplingConfig,
-    StepConfig,
-    VineConfig,
-)
+from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, StepConfig, VineConfig
 from trellis.presets.preset import Preset
 
 # Table 2 of the paper.
 PAPER_MAX_KL = 0.01
-PAPER_GAMMA = 0.99
 PAPER_ITERATIONS = 200
 PAPER_PATH_LENGTH = 1000
-PAPER_STEPS_PER_ITERATION = {"swimmer": 50_000, "hopper": 1_000_000, "walker": 1_000_000}
-CARTPOLE_STEPS_PER_ITERATION = 10_000
-"""Table 2 has no column for the cart-pole; this is ours."""
-
-PAPER_TRUNKS = 16
-PAPER_TRUNK_LENGTH = 1000
 PAPER_ACTIONS = 4
 """Rollouts per state."""
-PAPER_ROLLOUT_LENGTH = {"swimmer": 50, "hopper": 100, "walker": 100}
-PAPER_Q_VALUES = {"swimmer": 500, "hopper": 2500, "walker": 2500}
-"""(state, action) pairs per batch: N = 125 or 625 states of 4 actions."""
-SHORT_ROLLOUT_LENGTH = 10
-SHORT_STATES_PER_TRUNK = 600
-SHORT_STEPS_PER_TRUNK = (
-    PAPER_TRUNK_LENGTH + SHORT_STATES_PER_TRUNK * PAPER_ACTIONS * SHORT_ROLLOUT_LENGTH
-)
-"""Ours, for rollouts that a critic takes over from: a whole number of trunks makes Table 2's steps.
-"""
-CARTPOLE_ROLLOUT_LENGTH = 100
-CARTPOLE_Q_VALUES = 500
-"""Ours, as above."""
-
-PAPER_DAMPING = 1e-3
-"""The paper names none; enough to keep the solve from following noise."""
+PAPER_VINE = VineConfig(trunks=16, trunk_length=1000, actions=PAPER_ACTIONS)
 PAPER_ESTIMATION = EstimationConfig(
-    gamma=PAPER_GAMMA,
+    gamma=0.99,
     critic="none",
     advantages="center",
     normalize_observations=False,
     normalize_rewards=False,
 )
+# Ours: without it runs stood at falls after 65 steps. Joints turn at up to 100 rad/s, which
+# probably saturates a network that sees them as they are.
+WALKER_ESTIMATION = dataclasses.replace(PAPER_ESTIMATION, normalize_observations=True)
+PAPER_STEP = StepConfig(max_kl=PAPER_MAX_KL, damping=1e-3)
+"""The paper names no damping; this is enough to keep the solve from following noise."""
+
+SHORT_ROLLOUT_LENGTH = 10
+SHORT_STATES_PER_TRUNK = 600
+SHORT_STEPS_PER_TRUNK = (
+    PAPER_VINE.trunk_length + SHORT_STATES_PER_TRUNK * PAPER_ACTIONS * SHORT_ROLLOUT_LENGTH
+)
+"""Ours, for rollouts that a critic takes over from: a whole number of trunks makes Table 2's steps.
+"""
 
 
-def _paper(
-    task: str,
-    steps: int,
-    rollout_length: int,
-    q_values: int,
-    policy: PolicyConfig,
-    estimation: EstimationConfig = PAPER_ESTIMATION,
-) -> tuple[Preset, Preset]:
-    """A task of the paper by single path, and by vine."""
-    paths = steps // PAPER_PATH_LENGTH
-    single_path = SamplingConfig(
-        paths,
-        PAPER_PATH_LENGTH,
-        whole_paths=True,
-        vine=VineConfig(
-            trunks=PAPER_TRUNKS,
-            trunk_length=PAPER_TRUNK_LENGTH,
-            states=q_values // PAPER_ACTIONS,
-            actions=PAPER_ACTIONS,
-            rollout_length=rollout_length,
-        ),
-    )
+class PaperTask(NamedTuple):
+    """A column of Table 2."""
 
-    def preset(about: str, sampling: SamplingConfig) -> Preset:
-        return Preset(
-            about=about,
-            total_steps=PAPER_ITERATIONS * sampling.most_steps,
-            # Vine has fewer steps where rollouts end early, and is not to have more iterations.
-            max_iterations=PAPER_ITERATIONS,
-            policy=policy,
-            sampling=sampling,
-            estimation=estimation,
-            step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
-        )
-
-    return (
-        preset(
-            f"the paper's {task}: {paths} paths of {PAPER_PATH_LENGTH} steps, no critic",
-            single_path,
-        ),
-        preset(
-            f"the paper's {task} by vine: {q_values:,} rollouts of {rollout_length} steps from"
-            f" {PAPER_TRUNKS} trunks, no critic",
-            dataclasses.replace(single_path, sampler="vine"),
-        ),
-    )
+    name: str
+    """What descriptions call it."""
+    steps: int
+    """Simulator steps of an iteration."""
+    rollout_length: int
+    """Time steps of a rollout of the vine."""
+    q_values: int
+    """(state, action) pairs per batch: N = 125 or 625 states of 4 actions."""
+    policy: PolicyConfig
+    estimation: EstimationConfig = PAPER_ESTIMATION
 
 
-BY_TASK = {
-    "swimmer": _paper(
-        "swimmer",
-        PAPER_STEPS_PER_ITERATION["swimmer"],
-        PAPER_ROLLOUT_LENGTH["swimmer"],
-        PAPER_Q_VALUES["swimmer"],
-        PolicyConfig(hidden=(30,), hidden_biases=False),
+TASKS = {
+    "swimmer": PaperTask(
+        "swimmer", 50_000, 50, 500, PolicyConfig(hidden=(30,), hidden_biases=False)
     ),
-    "hopper": _paper(
-        "hopper",
-        PAPER_STEPS_PER_ITERATION["hopper"],
-        PAPER_ROLLOUT_LENGTH["hopper"],
-        PAPER_Q_VALUES["hopper"],
-        PolicyConfig(hidden=(50, 50)),
+    "hopper": PaperTask("hopper", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50))),
+    "walker": PaperTask(
+        "walker", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50)), WALKER_ESTIMATION
     ),
-    "walker": _paper(
-        "walker",
-        PAPER_STEPS_PER_ITERATION["walker"],
-        PAPER_ROLLOUT_LENGTH["walker"],
-        PAPER_Q_VALUES["walker"],
-        PolicyConfig(hidden=(50, 50)),
-        # Ours: without it runs stood at falls after 65 steps. Joints turn at up to 100 rad/s, which
-        # probably saturates a network that sees them as they are.
-        dataclasses.replace(PAPER_ESTIMATION, normalize_observations=True),
-    ),
-    "cartpole": _paper(
-        "cart-pole",
-        CARTPOLE_STEPS_PER_ITERATION,
-        CARTPOLE_ROLLOUT_LENGTH,
-        CARTPOLE_Q_VALUES,
-        PolicyConfig(hidden=()),
-    ),
+    # Ours: Table 2 has no column for the cart-pole.
+    "cartpole": PaperTask("cart-pole", 10_000, 100, 500, PolicyConfig(hidden=())),
 }
 
 
-def _vine_of_states(task: str) -> Preset:
+def _preset(
+    task: PaperTask, about: str, sampler: Literal["single-path", "vine"], **vine: int | bool
+) -> Preset:
+    """Return a preset of a task, with changes of the paper's vine."""
+    sizes = {"states": task.q_values // PAPER_ACTIONS, "rollout_length": task.rollout_length}
+    sampling = SamplingConfig(
+        task.steps // PAPER_PATH_LENGTH,
+        PAPER_PATH_LENGTH,
+        whole_paths=True,
+        sampler=sampler,
+        vine=dataclasses.replace(PAPER_VINE, **{**sizes, **vine}),
+    )
+    critic = "mlp" if sampling.vine.bootstrap else "none"
+    return Preset(
+        about=f"the paper's {task.name}{about}",
+        total_steps=PAPER_ITERATIONS * sampling.most_steps,
+        # Vine has fewer steps where rollouts end early, and is not to have more iterations.
+        max_iterations=PAPER_ITERATIONS,
+        policy=task.policy,
+        sampling=sampling,
+        estimation=dataclasses.replace(task.estimation, critic=critic),
+        step=PAPER_STEP,
+    )
+
+
+def _single_path(task: PaperTask) -> Preset:
+    paths = task.steps // PAPER_PATH_LENGTH
+    about = f": {paths} paths of {PAPER_PATH_LENGTH} steps, no critic"
+    return _preset(task, about, "single-path")
+
+
+def _vine(task: PaperTask) -> Preset:
+    about = (
+        f" by vine: {task.q_values:,} rollouts of {task.rollout_length} steps from"
+        f" {PAPER_VINE.trunks} trunks, no critic"
+    )
+    return _preset(task, about, "vine")
+
+
+def _vine_of_states(task: PaperTask) -> Preset:
     """The other reading of Table 2: as many states as it has Q-values, of four actions each. It
     makes the 1M steps an iteration of hopper and walker come out, and not the swimmer's 50,000."""
-    vine, states = BY_TASK[task][1], PAPER_Q_VALUES[task]
-    sampling = dataclasses.replace(
-        vine.sampling, vine=dataclasses.replace(vine.sampling.vine, states=states)
-    )
-    return dataclasses.replace(
-        vine,
-        about=f"the paper's {task} by vine, with {states:,} states of {PAPER_ACTIONS} rollouts",
-        total_steps=PAPER_ITERATIONS * sampling.most_steps,
-        sampling=sampling,
-    )
+    about = f" by vine, with {task.q_values:,} states of {PAPER_ACTIONS} rollouts"
+    return _preset(task, about, "vine", states=task.q_values)
 
 
-def _vine_bootstrap(task: str) -> Preset:
+def _vine_bootstrap(task: PaperTask) -> Preset:
     """By the reading that comes closest to Table 2's steps an iteration, and a critic says what
     follows where a rollout is cut: without, nothing that happens later than its 50 or 100 steps
     counts."""
-    vine = BY_TASK["swimmer"][1] if task == "swimmer" else _vine_of_states(task)
+    states = task.q_values // PAPER_ACTIONS if task.name == "swimmer" else task.q_values
     about = (
-        f"the paper's {task} by vine of {vine.sampling.vine.states:,} states, and, which the paper"
-        " has not, a critic for what follows its rollouts"
+        f" by vine of {states:,} states, and, which the paper has not, a critic for what follows"
+        " its rollouts"
     )
-    return _with_critic(vine, about)
+    return _preset(task, about, "vine", states=states, bootstrap=True)
 
 
-def _vine_short(task: str) -> Preset:
+def _vine_short(task: PaperTask) -> Preset:
     """Table 2's steps an iteration in rollouts that a critic takes over from early, which
     leaves steps for more states."""
-    trunks = PAPER_STEPS_PER_ITERATION[task] // SHORT_STEPS_PER_TRUNK
+    trunks = task.steps // SHORT_STEPS_PER_TRUNK
     states = SHORT_STATES_PER_TRUNK * trunks
+    length = SHORT_ROLLOUT_LENGTH
     about = (
-        f"the paper's {task} by vine of {states:,} states, with rollouts of {SHORT_ROLLOUT_LENGTH}"
-        " steps and, which the paper has not, a critic for what follows them"
+        f" by vine of {states:,} states, with rollouts of {length} steps and, which the paper has"
+        " not, a critic for what follows them"
     )
-    return _with_critic(
-        BY_TASK[task][1], about, trunks=trunks, states=states, rollout_length=SHORT_ROLLOUT_LENGTH
-    )
+    sizes = {"trunks": trunks, "states": states, "rollout_length": length}
+    return _preset(task, about, "vine", bootstrap=True, **sizes)
 
 
-def _with_critic(vine: Preset, about: str, **sizes: int) -> Preset:
-    sampling = dataclasses.replace(
-        vine.sampling, vine=dataclasses.replace(vine.sampling.vine, bootstrap=True, **sizes)
-    )
-    return dataclasses.replace(
-        vine,
-        about=about,
-        total_steps=PAPER_ITERATIONS * sampling.most_steps,
-        sampling=sampling,
-        estimation=dataclasses.replace(vine.estimation, critic="mlp"),
-    )
-
-
+LOCOMOTION = ("swimmer", "hopper", "walker")
 PAPER: dict[str, Preset] = {
-    **{f"paper/{task}": single_path for task, (single_path, _) in BY_TASK.items()},
-    **{f"paper/{task}-vine": vine for task, (_, vine) in BY_TASK.items()},
-    **{f"paper/{task}-vine-of-states": _vine_of_states(task) for task in PAPER_Q_VALUES},
-    **{f"paper/{task}-vine-bootstrap": _vine_bootstrap(task) for task in PAPER_Q_VALUES},
-    **{f"paper/{task}-vine-short": _vine_short(task) for task in PAPER_Q_VALUES},
+    **{f"paper/{key}": _single_path(task) for key, task in TASKS.items()},
+    **{f"paper/{key}-vine": _vine(task) for key, task in TASKS.items()},
+    **{f"paper/{key}-vine-of-states": _vine_of_states(TASKS[key]) for key in LOCOMOTION},
+    **{f"paper/{key}-vine-bootstrap": _vine_bootstrap(TASKS[key]) for key in LOCOMOTION},
+    **{f"paper/{key}-vine-short": _vine_short(TASKS[key]) for key in LOCOMOTION},
 }
 
 # Table 3 of the paper.
 ATARI_ITERATIONS = 500
 ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
-ATARI_OPTIONS = {"preprocessing": "paper", "actions": "factored"}
 ATARI_PATHS = 32
 """Ours: enough rows for two workers to be busy most of the time."""
-ATARI_TRUNKS = 16
-ATARI_TRUNK_LENGTH = 2500
-ATARI_STATES = 900
-"""With 4 rollouts of 100 steps each, and 40,000 steps of trunks, the 400,000 of an iteration. Table
-3 has neither a rollout length nor anything about the trunks: those are ours."""
+ATARI_VINE = VineConfig(
+    trunks=16, trunk_length=2500, states=900, actions=PAPER_ACTIONS, rollout_length=100
+)
+"""The rollouts and 40,000 steps of trunks make the 400,000 of an iteration. Table 3 has neither a
+rollout length nor anything about the trunks: those are ours."""
 
 
 def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
-    steps = ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION[sampling.sampler]
+    steps = ATARI_STEPS_PER_ITERATION[sampling.sampler]
     return Preset(
         about=about,
-        env_options=ATARI_OPTIONS,
-        total_steps=steps,
+        env_options={"preprocessing": "paper", "actions": "factored"},
+        total_steps=ATARI_ITERATIONS * steps,
         max_iterations=ATARI_ITERATIONS,
-        eval_every=steps // 50,
+        eval_every=ATARI_ITERATIONS * steps // 50,
         eval_drawn=True,
-        checkpoint_every=ATARI_STEPS_PER_ITERATION[sampling.sampler],
+        checkpoint_every=steps,
         policy=PolicyConfig(hidden=(20,)),
         sampling=sampling,
         estimation=PAPER_ESTIMATION,
-        step=StepConfig(max_kl=PAPER_MAX_KL, damping=PAPER_DAMPING),
+        step=PAPER_STEP,
     )
 
 
@@ -234,15 +183,6 @@ PAPER_ATARI: dict[str, Preset] = {
     ),
     "paper/atari-vine": _paper_atari(
         "the paper's Atari by vine: 3,600 rollouts of 100 steps from 16 trunks, no critic",
-        SamplingConfig(
-            sampler="vine",
-            vine=VineConfig(
-                trunks=ATARI_TRUNKS,
-                trunk_length=ATARI_TRUNK_LENGTH,
-                states=ATARI_STATES,
-                actions=PAPER_ACTIONS,
-                rollout_length=100,
-            ),
-        ),
+        SamplingConfig(sampler="vine", vine=ATARI_VINE),
     ),
 }

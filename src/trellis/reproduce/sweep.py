@@ -1,268 +1,156 @@
-"""Many runs, each a process of its own: finished ones are not run again, interrupted ones resume.
+"""Many runs, each in its own process: finished runs are skipped, interrupted ones resume.
 
-A run is named by its folder, so a sweep can be stopped at any time and started again, with more
-seeds or more tasks as well. Two of them may also go on at once: a run that another process has in
-hand is waited for.
+A run is named by its folder, so a sweep can be stopped at any time and started again, also with
+more seeds or tasks. Two sweeps may share runs: the exit code of a command says that another process
+uses a run folder (`RunLockedError`, `RunExistsError`), and the sweep waits for that run.
 """
 
 import contextlib
-import dataclasses
-import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
-from trellis.config import TrainConfig
+from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep_progress import SweepProgress
-from trellis.runs.checkpoint import CHECKPOINTS, CheckpointError, load_latest, newest_iteration
-from trellis.runs.folder import CONFIG, RunFolderError, read_config, require_same_run
-from trellis.runs.log import METRICS, read_metrics
-from trellis.runs.provenance import UNKNOWN
+from trellis.runs.folder import CONFIG, RunExistsError, RunLockedError, as_json
 
+Say = Callable[[str], None]
+"""Prints a message about the work."""
 REPORT_SECONDS = 30.0
-"""Between two lines about how far a sweep is."""
+"""Time between two lines of progress."""
 OTHERS_SECONDS = 30.0
-"""Between two looks at a run that another process has in hand."""
+"""Time between two tries of a run that another process has."""
+POLL_SECONDS = 0.2
+"""Time between two looks at the signals that have arrived."""
+TAKEN = (RunLockedError.exit_code, RunExistsError.exit_code)
+"""Exit codes of a command whose run another process has."""
 
 
-@dataclass(frozen=True)
-class RunPlan:
-    """One run of a sweep."""
+def execute(plans: Sequence[RunPlan], parallel: int, say: Say) -> None:
+    """Run what is not finished, `parallel` runs at a time.
 
-    folder: Path
-    env: str
-    seed: int
-    options: tuple[str, ...] = ()
-    """More of `trellis train`'s options."""
+    After a signal that stops the sweep, its runs write a checkpoint and stop; a second signal stops
+    them at once.
 
-    @property
-    def command(self) -> list[str]:
-        """What makes it, or takes it up again."""
-        if (self.folder / CONFIG).is_file():
-            return ["resume", str(self.folder)]
-        seed = ["--seed", str(self.seed), "--out", str(self.folder)]
-        return ["train", self.env, *seed, *self.options]
-
-    @property
-    def config(self) -> TrainConfig:
-        """What the run is to be; raises where its options cannot be."""
-        return dataclasses.replace(_parsed(self.env, self.options), seed=self.seed)
-
-    @property
-    def weight(self) -> float:
-        """The work of all of it: simulator steps, at most."""
-        return self.config.total_steps
-
-    @property
-    def progress(self) -> float:
-        """The part of the run that is behind it, from 0 to 1."""
-        rows = self._rows()
-        if not rows:
-            return 0.0
-        config = read_config(self.folder)
-        # The log is a step ahead of the checkpoint, and it is the checkpoint that is looked at.
-        saved = newest_iteration(self.folder / CHECKPOINTS) == rows[-1]["iteration"]
-        if saved and config.is_over(rows[-1]["iteration"], rows[-1]["steps"]):
-            return 1.0
-        limit = config.max_iterations
-        by_iteration = rows[-1]["iteration"] / limit if limit else 0.0
-        return min(0.999, max(by_iteration, rows[-1]["steps"] / config.total_steps))
-
-    @property
-    def commit(self) -> str:
-        """Of the code that wrote its last checkpoint, if it says so."""
-        try:
-            return load_latest(self.folder / CHECKPOINTS).versions.get("commit", UNKNOWN)
-        except CheckpointError:
-            return UNKNOWN
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has all its iterations."""
-        return self.progress == 1.0
-
-    def check(self) -> None:
-        """Raises if its options cannot be, or its folder holds a run of other settings."""
-        config = self.config
-        if not (self.folder / CONFIG).is_file():
-            return
-        require_same_run(self.folder, config)
-        found = read_config(self.folder)
-        for name in ("total_steps", "max_iterations"):
-            if getattr(found, name) != getattr(config, name):
-                raise RunFolderError(
-                    f"{self.folder} is a run with {name} {getattr(found, name)}, not"
-                    f" {getattr(config, name)}: move it away, or choose another folder for the runs"
-                )
-
-    def _rows(self) -> list[dict[str, Any]]:
-        if not (self.folder / CONFIG).is_file() or not (self.folder / METRICS).is_file():
-            return []
-        return read_metrics(self.folder)
-
-
-@functools.cache
-def _parsed(env: str, options: tuple[str, ...]) -> TrainConfig:
-    from trellis.cli import train_options
-
-    return train_options.parse([env, *options]).config
-
-
-def execute(plans: Sequence[RunPlan], parallel: int, say: Callable[[str], None]) -> None:
-    """Runs what is not finished, so many at a time; raises after the rest is done if one failed."""
+    Raises:
+        RuntimeError: After all runs, if some failed.
+    """
     for plan in plans:
         plan.check()
     waiting = [plan for plan in plans if not plan.finished]
     say(f"{len(plans) - len(waiting)} of {len(plans)} runs are finished")
-    if not waiting:
-        return
     progress = SweepProgress(waiting)
     failures: list[str] = []
-    over = threading.Event()
-
-    def report() -> None:
-        while not over.wait(REPORT_SECONDS):
-            say(progress.line())
-
-    running: set[subprocess.Popen[str]] = set()
-    # Runs side by side compute with a thread each: more would wait for each other.
-    threads = {"NPROC": os.environ.get("NPROC", "1")} if parallel > 1 else {}
+    # Parallel runs compute with one thread each: more would wait for each other.
+    environment = {"NPROC": "1"} if parallel > 1 else {}
+    environment.update(os.environ)
 
     def one(plan: RunPlan) -> None:
-        error = _finish(plan, over, running, threads)
-        if over.is_set() and not plan.finished:
-            say(f"{plan.folder} stopped; the same command goes on with it")
+        if received:
+            return
+        error = _finish(plan, environment, received)
+        if received and not plan.finished:
+            say(f"{plan.folder} stopped; the same command resumes it")
             return
         if error:
             failures.append(f"{plan.folder}: {error}")
         progress.ended(plan)
         say(f"{plan.folder} {'failed' if error else 'finished'}; {progress.line()}")
 
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
-    try:
-        with ThreadPoolExecutor(parallel) as pool, _exiting_when_terminated():
-            try:
-                list(pool.map(one, waiting))
-            except BaseException:
-                over.set()
-                _terminate(running)  # They write a checkpoint and stop.
-                try:
-                    pool.shutdown(cancel_futures=True)
-                except BaseException:
-                    _terminate(running)  # A second Ctrl-C: at once.
-                    raise
-                raise
-    finally:
-        over.set()
-        reporter.join()
+    with _received_signals() as received, ThreadPoolExecutor(parallel) as pool:
+        running = [pool.submit(one, plan) for plan in waiting]
+        while wait(running, REPORT_SECONDS).not_done:
+            say(progress.line())
+    if received:
+        raise KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
+    for future in running:
+        future.result()
     if failures:
         raise RuntimeError("some runs failed, the others are kept:\n" + "\n".join(failures))
 
 
-def evaluate(plan: RunPlan, episodes: int) -> dict[str, Any]:
-    """What the last policy of a run achieves without noise."""
-    result = _trellis(["eval", str(plan.folder), "--episodes", str(episodes), "--json"])
-    if result.returncode:
-        raise RuntimeError(f"{plan.folder} cannot be evaluated: {result.stderr.strip()}")
-    return json.loads(result.stdout)
-
-
 @contextlib.contextmanager
-def _exiting_when_terminated() -> Iterator[None]:
-    """SIGTERM, or a terminal that closes, ends a sweep as an error would, and not before its runs
-    have been told."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _: Any) -> None:
-        sys.exit(128 + number)
-
-    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
-    before = {number: signal.getsignal(number) for number in numbers}
-    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, leave)
+def _received_signals() -> Iterator[list[int]]:
+    """Yield the list of the signals that have arrived: Ctrl-C, SIGTERM, a terminal that closed."""
+    received: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, lambda number, _: received.append(number))
     try:
-        yield
+        yield received
     finally:
         for number, old in before.items():
             signal.signal(number, old)
 
 
-def _terminate(running: set[subprocess.Popen[str]]) -> None:
-    for child in list(running):
-        child.terminate()
-
-
-def _finish(
-    plan: RunPlan,
-    over: threading.Event,
-    running: set[subprocess.Popen[str]],
-    threads: Mapping[str, str],
-) -> str | None:
-    """Runs it to its end; what went wrong, if anything did."""
-    while not over.is_set() and not plan.finished:
-        result = _trellis(plan.command, running, over, threads)
-        if result.returncode == 0:
+def _finish(plan: RunPlan, environment: Mapping[str, str], received: Sequence[int]) -> str | None:
+    """Run a plan to its end; return what went wrong, if anything did."""
+    while not received and not plan.finished:
+        with tempfile.TemporaryDirectory() as temporary:
+            arguments = ["resume", str(plan.folder)]
+            if not plan.has_started:
+                path = Path(temporary) / CONFIG
+                path.write_text(json.dumps(as_json(plan.config)), encoding="utf-8")
+                arguments = ["train", "--config", str(path), "--out", str(plan.folder)]
+            code, stderr = _trellis(arguments, environment, received)
+        if code == 0:
             return None
-        said = complaint(result.stderr)
-        if result.returncode < 0:
-            killer = signal.Signals(-result.returncode).name
-            said = f"it was ended by {killer} (SIGKILL often means that memory ran out)\n{said}"
-        if "another process" not in said and "holds a run already" not in said:
-            return said
-        over.wait(OTHERS_SECONDS)
+        if code not in TAKEN:
+            killer = ""
+            if code < 0:
+                hint = "SIGKILL often means that memory ran out"
+                killer = f"it was ended by {signal.Signals(-code).name} ({hint})\n"
+            return killer + failure_message(stderr)
+        again = time.monotonic() + OTHERS_SECONDS
+        while not received and time.monotonic() < again:
+            time.sleep(min(POLL_SECONDS, OTHERS_SECONDS))
     return None
 
 
-def complaint(stderr: str) -> str:
-    """From what a command of ours wrote, why it failed: its last message with all its lines."""
+def failure_message(stderr: str) -> str:
+    """Return the last message of a command that failed, with all its lines."""
     lines = stderr.strip().splitlines()
     starts = [index for index, line in enumerate(lines) if line.startswith("trellis: ")]
-    return "\n".join(lines[starts[-1] if starts else -5 :]) or "it died without a word"
+    return "\n".join(lines[starts[-1] if starts else -5 :]) or "it failed without a message"
 
 
-def _command(arguments: list[str]) -> list[str]:
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the command line that runs `trellis` with these arguments in a new process."""
     return [sys.executable, "-m", "trellis", *arguments]
 
 
 def _trellis(
-    arguments: list[str],
-    running: set[subprocess.Popen[str]] | None = None,
-    over: threading.Event | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command of ours, with these variables besides; `running` has its process meanwhile.
+    arguments: Sequence[str], environment: Mapping[str, str], received: Sequence[int]
+) -> tuple[int, str]:
+    """Run `trellis`, which every received signal terminates; return its exit code and messages.
 
-    In a group of its own, so that Ctrl-C reaches it by us alone, and once: a second signal would
+    The process has its own group, so that Ctrl-C reaches it once, through us: a second signal would
     end it at once.
     """
-    command = _command(arguments)
-    running = set() if running is None else running
     with subprocess.Popen(
-        command,
+        command(arguments),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(environment or {})},
+        env=environment,
         process_group=0 if os.name == "posix" else None,
     ) as child:
-        running.add(child)
-        if over is not None and over.is_set():
-            child.terminate()
-        try:
-            out, error = child.communicate()
-        finally:
-            running.discard(child)
-    return subprocess.CompletedProcess(command, child.returncode, out, error)
+        passed_on = 0
+        while True:
+            if passed_on < len(received):
+                passed_on += 1
+                child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _, stderr = child.communicate(timeout=POLL_SECONDS)
+                return child.returncode, stderr

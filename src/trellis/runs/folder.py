@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trellis.config import TrainConfig, from_json, to_json
+from trellis.config import CONFIG_FILE as CONFIG
+from trellis.config import TrainConfig, load_config, to_json
 from trellis.runs.checkpoint import sync_folder, write_and_sync
-
-CONFIG = "config.json"
 
 MAY_CHANGE = frozenset(
     [
@@ -34,36 +33,51 @@ MAY_CHANGE = frozenset(
         "threads",
     ]
 )
-"""Settings that a resumed run may have otherwise: none of them changes what an iteration does."""
+"""Settings that may change when a run is resumed: none of them changes what an iteration does."""
 
 LOCK_SECONDS = 2.0
-"""How long to wait for another process to let go of a run: one that was killed takes a moment."""
+"""Time to wait for another process to release a run: one that was killed takes a moment."""
 
 
 class RunFolderError(RuntimeError):
     """A folder cannot be used as asked; the message says why and what to do."""
 
 
+class RunLockedError(RunFolderError):
+    """Another process uses the run folder."""
+
+    exit_code = 3
+    """Exit code of a command that fails for this reason."""
+
+
+class RunExistsError(RunFolderError):
+    """The folder for a new run already holds a run."""
+
+    exit_code = 4
+    """Exit code of a command that fails for this reason."""
+
+
 def resume_command(folder: Path) -> str:
-    """The line that goes on with a run."""
+    """Return the command that continues a run."""
     return shlex.join(["trellis", "resume", str(folder)])
 
 
 def read_config(folder: Path | str) -> TrainConfig:
-    """The configuration of the run in `folder`."""
+    """Return the configuration of the run in `folder`."""
     require_run(Path(folder))
-    path = Path(folder) / CONFIG
     try:
-        config = from_json(json.loads(path.read_text()))
-    except (ValueError, TypeError) as error:
-        raise RunFolderError(f"{path} cannot be read: {error}") from error
-    _require_module_elsewhere(config.env, Path(folder))
+        config = load_config(Path(folder) / CONFIG)
+    except ValueError as error:
+        raise RunFolderError(str(error)) from error
+    require_module_elsewhere(config.env, Path(folder))
     return config
 
 
-def _require_module_elsewhere(env_id: str, folder: Path) -> None:
-    """Refuses `module:Id` where the module lies in the folder itself: making the environment would
-    run code that came with the run."""
+def require_module_elsewhere(env_id: str, folder: Path) -> None:
+    """Raise if `module:Id` names a module in the run folder itself.
+
+    Making that environment would run code that came with the run.
+    """
     module, colon, _ = env_id.rpartition(":")
     package = module.partition(".")[0]
     if not colon or not package.isidentifier() or package in sys.modules:
@@ -73,29 +87,27 @@ def _require_module_elsewhere(env_id: str, folder: Path) -> None:
     except (ImportError, ValueError):
         return
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
-    inside = folder.resolve()
-    for place in places:
-        if place and (Path(place).resolve() == inside or inside in Path(place).resolve().parents):
-            raise RunFolderError(
-                f"{folder / CONFIG} names the environment {env_id!r}, whose module {package} lies"
-                " in the run itself. Loading a run runs no code from it: put the module where"
-                " Python finds it otherwise if you trust it"
-            )
+    if any(Path(place).resolve().is_relative_to(folder.resolve()) for place in places if place):
+        raise RunFolderError(
+            f"{folder / CONFIG} names the environment {env_id!r}, whose module {package} lies"
+            " in the run itself. Loading a run runs no code from it: put the module where"
+            " Python finds it otherwise if you trust it"
+        )
 
 
 def require_run(folder: Path) -> None:
-    """Raises unless there is a run in this folder."""
+    """Raise unless there is a run in this folder."""
     if not (folder / CONFIG).is_file():
         raise RunFolderError(f"{folder} is not a run: there is no {CONFIG} in it")
 
 
 def require_empty(folder: Path) -> None:
-    """Raises unless a new run can begin in this folder."""
+    """Raise unless a new run can start in this folder."""
     if folder.is_dir() and all(path.name == f"{CONFIG}.tmp" for path in folder.iterdir()):
         return
     if (folder / CONFIG).exists():
-        raise RunFolderError(
-            f"{folder} holds a run already; choose another --out, or go on with it:"
+        raise RunExistsError(
+            f"{folder} holds a run already; choose another --out, or continue it:"
             f" {resume_command(folder)}"
         )
     if folder.exists():
@@ -103,8 +115,8 @@ def require_empty(folder: Path) -> None:
 
 
 def require_same_run(folder: Path, config: TrainConfig) -> None:
-    """Raises unless this configuration can go on with the run in `folder`."""
-    old, new = _flat(as_json(read_config(folder))), _flat(as_json(config))
+    """Raise unless this configuration can continue the run in `folder`."""
+    old, new = flatten(as_json(read_config(folder))), flatten(as_json(config))
     names = sorted((old.keys() | new.keys()) - MAY_CHANGE)
     refused = [name for name in names if old.get(name) != new.get(name)]
     if refused:
@@ -113,7 +125,7 @@ def require_same_run(folder: Path, config: TrainConfig) -> None:
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:
-    """The settings as they are written; raises where that cannot be."""
+    """Return the settings as they are written to JSON; raise if that is not possible."""
     try:
         return json.loads(json.dumps(to_json(config), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -123,18 +135,19 @@ def as_json(config: TrainConfig) -> dict[str, Any]:
         ) from error
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by full name, such as `step.max_kl`."""
     flat = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat
 
 
 def write_config(folder: Path, config: TrainConfig) -> None:
-    """Writes or replaces the configuration; makes the folder if need be."""
+    """Write or replace the configuration; make the folder if there is none."""
     text = json.dumps(as_json(config), indent=2) + "\n"
     make_folder(folder)
     try:
@@ -144,7 +157,7 @@ def write_config(folder: Path, config: TrainConfig) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """If there is none; raises in words where that cannot be."""
+    """Make the folder if there is none."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -156,7 +169,7 @@ def _unusable(path: Path, error: OSError) -> RunFolderError:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A file with this text, whole or as it was before."""
+    """Write this text to a file, which has either all of it or its old content."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         write_and_sync(temporary, text.encode())
@@ -169,10 +182,10 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Two processes must not train in one folder; the lock goes with the process that holds it."""
+    """Lock a folder, in which only one process may train; the lock ends with its process."""
     try:
         import fcntl
-    except ImportError:  # Not on this platform: then it is left to the person's care.
+    except ImportError:  # This platform has no such locks.
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -184,7 +197,7 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise RunFolderError(
+                    raise RunLockedError(
                         f"{folder} is in the hands of another process; wait for it or stop it"
                     ) from error
                 time.sleep(0.05)

@@ -30,19 +30,20 @@ class RunLog:
     """Appends the metrics of each iteration; a context manager that closes its files."""
 
     def __init__(self, folder: Path, *, from_iteration: int = 0, tensorboard: bool = True):
-        """Opens the log in `folder`, and cuts away what it says of later iterations than this."""
+        """Open the log in `folder` and cut away the lines of later iterations than this."""
         self._path = Path(folder) / METRICS
         self._path.touch()
         steps = _cut(self._path, from_iteration)
         # Unbuffered: what a full disk refuses must not be tried again on closing.
         self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
-        self._events = None
+        self._events: _Events | None = None
         if tensorboard:
             events = Path(folder) / TENSORBOARD
-            self._events = _open_events(events, steps + 1 if events.exists() else None)
+            with contextlib.suppress(ImportError):  # An optional extra.
+                self._events = _Events(events, steps + 1 if events.exists() else None)
 
     def write(self, metrics: Mapping[str, Any]) -> None:
-        """One iteration's line, out of this process's hands when this returns."""
+        """Write the line of one iteration, which survives if this process is killed."""
         row = {name: _json_value(name, value) for name, value in metrics.items()}
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         with self._explained("write to"):
@@ -52,14 +53,14 @@ class RunLog:
                 self._events.write(row)
 
     def sync(self) -> None:
-        """Waits for the disk: a checkpoint must never be newer than its log."""
+        """Wait for the disk: a checkpoint must never be newer than its log."""
         with self._explained("write to"):
             os.fsync(self._file.fileno())
             if self._events is not None:
                 self._events.flush()
 
     def close(self) -> None:
-        """Writes what is left and closes the files."""
+        """Write what is left and close the files."""
         self._file.close()
         if self._events is not None:
             with self._explained("close"):
@@ -88,13 +89,13 @@ class RunLog:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log; a line that was being written when the process ended is left out."""
+    """Return the lines of a run's log, without one that was not finished when the process ended."""
     with open(Path(folder) / METRICS, "rb") as file:
         return [row for _, row in _rows(file)]
 
 
 def _rows(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Whole lines with where each ends. Only the last line may be damaged."""
+    """Yield the whole lines, each with the position of its end. Only the last may be damaged."""
     end, bad = 0, None
     for number, line in enumerate(file, 1):
         if bad is not None:
@@ -121,7 +122,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _cut(path: Path, from_iteration: int) -> int:
-    """Shortens the log to the iterations up to this one; the steps that its last row counts."""
+    """Shorten the log to the iterations up to this one, and return the steps at its end."""
     steps, end = 0, 0
     with open(path, "rb+") as file:
         for line_end, row in _rows(file):
@@ -145,14 +146,16 @@ def _json_value(name: str, value: Any) -> Any:
 
 
 class _Events:
-    """A TensorBoard event file, written by this thread: the library's own background writer waits
-    for ever once its disk is full, and hides why."""
+    """A TensorBoard event file, written by this thread.
+
+    The library's own background writer waits for ever once its disk is full, and hides why.
+    """
 
     def __init__(self, folder: Path, purge_from: int | None):
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2, summary_pb2
 
-        # Made when they are imported, out of a checker's sight.
+        # Their classes are made at import time, where a type checker does not see them.
         events, summaries = cast(Any, event_pb2), cast(Any, summary_pb2)
         self._event, self._summary = events.Event, summaries.Summary
         folder.mkdir(exist_ok=True)
@@ -164,7 +167,7 @@ class _Events:
             self._write(step=purge_from, session_log=started)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """All numbers of a row against its steps."""
+        """Write all numbers of a line against its steps."""
         scalars = [
             self._summary.Value(tag=name, simple_value=float(value))
             for name, value in row.items()
@@ -183,10 +186,3 @@ class _Events:
 
     def close(self) -> None:
         self._writer.close()
-
-
-def _open_events(folder: Path, purge_from: int | None) -> _Events | None:
-    try:
-        return _Events(folder, purge_from)
-    except ImportError:  # An extra: without it a run is whole, only not drawn live.
-        return None

@@ -1,7 +1,9 @@
-"""The loop around `Trainer.iterate`: a run as a folder that can be left and taken up at any point.
+"""The one training loop, and a run as a folder that can be left and resumed at any point.
 
-Evaluations and checkpoints fall due when the step count crosses a multiple of their period, which
-does not depend on where the run was interrupted. Evaluations change nothing but the best policy.
+`advance` iterates a trainer: the command line, `TRPO.learn` and the experiments all use it. `train`
+and `resume` wrap it in a folder with a log, progress, evaluations and checkpoints. Evaluations and
+checkpoints are due when the step count crosses a multiple of their period, which does not depend on
+where the run was interrupted.
 """
 
 import contextlib
@@ -10,15 +12,16 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from trellis.checkpoint_format import CHECKPOINTS, load_latest, newest_iteration
 from trellis.config import TrainConfig
-from trellis.runs import checkpoint as checkpoints
+from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (
     RunFolderError,
     locked,
@@ -32,46 +35,94 @@ from trellis.runs.folder import (
 )
 from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
+from trellis.runs.trainers import make_trainer as default_make_trainer
+from trellis.training.base import TrainerBase
+from trellis.training.state import TrainState
 
-if TYPE_CHECKING:
-    from trellis.runs.trainers import Learner
-    from trellis.training.state import TrainState
+Callback = Callable[[TrainState, dict[str, Any]], bool | None]
+"""Called after each iteration with its state and metrics; False stops training."""
+AnyTrainer = TrainerBase[Any]
 
-Callback = Callable[["TrainState", dict[str, Any]], bool | None]
-"""Called after each iteration with its state and metrics; False stops the run cleanly."""
+
+class RunOptions(TypedDict, total=False):
+    """RunOptions of `train` and `resume`."""
+
+    quiet: bool
+    """Whether to show no progress."""
+    callbacks: Sequence[Callback]
+    """Called after each iteration; False stops."""
+    tensorboard: bool
+    """Whether to write TensorBoard events; by default yes."""
 
 
 class RunInterrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM: the iteration was finished and a checkpoint written."""
 
-    def __init__(self, state: "TrainState", folder: Path, received: signal.Signals):
+    def __init__(self, state: TrainState, folder: Path, received: signal.Signals):
         self.state, self.folder, self.received = state, folder, received
         super().__init__(
             f"stopped by {received.name} after iteration {state.iteration}"
-            f" ({state.steps:,} steps); go on with: {resume_command(folder)}"
+            f" ({state.steps:,} steps); continue with: {resume_command(folder)}"
         )
 
 
-def train(
-    trainer: "Learner",
-    folder: Path | str,
-    *,
-    resume: bool = False,
-    quiet: bool = False,
+def advance(
+    trainer: AnyTrainer,
+    state: TrainState,
+    is_over: Callable[[TrainState], bool],
     callbacks: Sequence[Callback] = (),
-    tensorboard: bool = True,
-) -> "TrainState":
-    """Trains in `folder` until the run is over; the last state. With `resume`, goes on from there.
+    *,
+    eval_every: int | None = None,
+    should_stop: Callable[[], object] = lambda: None,
+    after: Callable[[int, TrainState, bool], None] = lambda before, state, going: None,
+) -> TrainState:
+    """Iterate until `is_over(state)`, or until a callback returns False.
+
+    Args:
+        trainer: what iterates.
+        state: where to begin.
+        is_over: whether a state is the last.
+        callbacks: called after each iteration, all of them, whatever the first returns.
+        eval_every: steps between evaluations, besides one at the end; 0 for that one alone, None
+            for none at all.
+        should_stop: asked after each iteration; anything true stops.
+        after: called last, with the steps before the iteration and whether another one follows.
+    """
+    going = not is_over(state)
+    while going:
+        before = state.steps
+        state, metrics = trainer.iterate(state)
+        over = is_over(state)
+        if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
+            state, evaluation = _evaluate(trainer, state)
+            metrics |= evaluation
+        answers = [callback(state, metrics) for callback in callbacks]
+        # A comparison of arrays is np.bool_. Other answers, such as 0 or None, do not stop.
+        stopped = any(isinstance(answer, bool | np.bool_) and not answer for answer in answers)
+        going = not (over or stopped or should_stop())
+        after(before, state, going)
+    return state
+
+
+def train(
+    trainer: AnyTrainer, folder: Path | str, *, resume: bool = False, **options: Unpack[RunOptions]
+) -> TrainState:
+    """Train in `folder` until the run is over, and return the last state.
 
     The trainer stays open. Raises `RunInterrupted` after a Ctrl-C, and whatever stops an iteration,
-    with the last checkpoint as it was.
+    with the last checkpoint intact.
+
+    Args:
+        trainer: what iterates.
+        folder: the run folder; a new one, or with `resume` the one to continue.
+        resume: whether to continue a run.
+        **options: see `RunOptions`.
     """
     folder = Path(folder)
     if resume:
         require_run(folder)
         with locked(folder):
-            state = _take_up(trainer, folder)
-            return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
+            return _train(trainer, folder, _load(trainer, folder), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
     make_folder(folder)
@@ -79,98 +130,84 @@ def train(
         require_empty(folder)  # Another process may have been quicker.
         write_config(folder, trainer.config)
         _save(trainer, folder, state)  # So that a run can be resumed from its first moment.
-        return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
+        return _train(trainer, folder, state, **options)
 
 
 def resume(
     folder: Path | str,
     *,
     steps: int | None = None,
-    quiet: bool = False,
-    callbacks: Sequence[Callback] = (),
-    tensorboard: bool = True,
-    make_trainer: "Callable[[TrainConfig], Learner] | None" = None,
-) -> "TrainState":
-    """Goes on with the run in `folder`, bit for bit, up to `steps` if they are more than it had,
-    however many iterations they are.
+    make_trainer: Callable[[TrainConfig], AnyTrainer] = default_make_trainer,
+    **options: Unpack[RunOptions],
+) -> TrainState:
+    """Continue the run in `folder`, bit for bit, and return the last state.
 
-    `make_trainer` is for runs whose environment has no id.
+    Args:
+        folder: the run folder.
+        steps: extends the run to this many steps in all, however many iterations they are.
+        make_trainer: makes the trainer, for runs whose environment has no id.
+        **options: see `RunOptions`.
     """
     folder = Path(folder)
     require_run(folder)
     with locked(folder):  # From here on nobody changes its settings.
-        trainer = _made_again(folder, steps, make_trainer)
+        trainer = make_trainer(_extended(folder, steps))
         try:
-            state = _take_up(trainer, folder)
-            return _loop(trainer, folder, state, quiet, callbacks, tensorboard)
+            return _train(trainer, folder, _load(trainer, folder), **options)
         finally:
             trainer.close()
 
 
-def _made_again(
-    folder: Path, steps: int | None, make_trainer: "Callable[[TrainConfig], Learner] | None"
-) -> "Learner":
+def _extended(folder: Path, steps: int | None) -> TrainConfig:
+    """Return the settings of a run, extended to so many steps if they are more than it had."""
     config = read_config(folder)
-    if steps is not None:
-        # A run that is limited by its iterations has fewer steps than it was allowed.
-        planned = config.total_steps
-        if config.max_iterations is not None and _has_begun(folder):
-            planned = int(checkpoints.load_latest(folder / checkpoints.CHECKPOINTS).values["steps"])
-        if steps < planned:
-            raise RunFolderError(
-                f"{folder} is a run of {planned:,} steps, which {steps:,} would not"
-                " extend; give more, or leave them out to finish the run as it was planned"
-            )
-        config = dataclasses.replace(config, total_steps=steps, max_iterations=None)
-    if make_trainer is None:
-        from trellis.runs.trainers import make_trainer
-    return make_trainer(config)
+    if steps is None:
+        return config
+    # A run that is limited by its iterations has fewer steps than it was allowed.
+    planned = config.total_steps
+    if config.max_iterations is not None and _has_begun(folder):
+        planned = int(load_latest(folder / CHECKPOINTS).values["steps"])
+    if steps < planned:
+        raise RunFolderError(
+            f"{folder} is a run of {planned:,} steps, which {steps:,} would not"
+            " extend; give more, or leave them out to finish the run as it was planned"
+        )
+    return dataclasses.replace(config, total_steps=steps, max_iterations=None)
 
 
-def _loop(
-    trainer: "Learner",
+def _train(
+    trainer: AnyTrainer,
     folder: Path,
-    state: "TrainState",
-    quiet: bool,
-    callbacks: Sequence[Callback],
-    tensorboard: bool,
-) -> "TrainState":
+    state: TrainState,
+    *,
+    quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
+    tensorboard: bool = True,
+) -> TrainState:
     config = trainer.config
-    going = not config.is_over(state.iteration, state.steps)
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
-        make_progress(
-            config.total_steps,
-            (state.iteration, state.steps),
-            config.max_iterations,
-            quiet=quiet,
-        ) as progress,
-        _StopSignals(quiet) as stop,
+        make_progress(config, (state.iteration, state.steps), quiet=quiet) as progress,
+        _stop_signals(quiet) as received,
+        _noting_checkpoint(folder),
     ):
-        while going:
-            before = state.steps
-            try:
-                state, metrics = trainer.iterate(state)
-                finished = config.is_over(state.iteration, state.steps)
-                if finished or crossed(before, state.steps, config.eval_every):
-                    state, evaluation = _evaluate(trainer, state)
-                    metrics = {**metrics, **evaluation}
-            except Exception as error:
-                error.add_note(
-                    f"The last checkpoint is intact; go on from it: {resume_command(folder)}"
-                )
-                raise
-            log.write(metrics)
-            progress.update(metrics)
-            # All are called, whatever the first of them says; comparisons of arrays are np.bool_.
-            answers = [callback(state, metrics) for callback in callbacks]
-            stopped = any(isinstance(a, bool | np.bool_) and not a for a in answers)
-            going = not (finished or stop.received or stopped)
+
+        def save_if_due(before: int, state: TrainState, going: bool) -> None:
             if not going or crossed(before, state.steps, config.checkpoint_every):
                 log.sync()
                 _save(trainer, folder, state)
-    if stop.received:
-        raise RunInterrupted(state, folder, stop.received)
+
+        state = advance(
+            trainer,
+            state,
+            lambda state: config.is_over(state.iteration, state.steps),
+            [lambda _, row: log.write(row), lambda _, row: progress.update(row), *callbacks],
+            eval_every=config.eval_every,
+            should_stop=lambda: received,
+            after=save_if_due,
+        )
+    if received:
+        raise RunInterrupted(state, folder, received[0])
     return state
 
 
@@ -179,8 +216,18 @@ def crossed(before: int, after: int, every: int) -> bool:
     return every > 0 and after // every > before // every
 
 
-def _evaluate(trainer: "Learner", state: "TrainState") -> tuple["TrainState", dict[str, Any]]:
-    """The state with its best policy, and what the evaluation adds to the metrics."""
+@contextlib.contextmanager
+def _noting_checkpoint(folder: Path) -> Iterator[None]:
+    """Add to any error how to continue from the last checkpoint."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"The last checkpoint is intact; continue with: {resume_command(folder)}")
+        raise
+
+
+def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
+    """Return the state with its best policy, and what the evaluation adds to the metrics."""
     evaluation = trainer.evaluate(state, trainer.config.eval_episodes)
     if evaluation.mean_return > state.best_return:
         state = dataclasses.replace(
@@ -196,68 +243,65 @@ def _evaluate(trainer: "Learner", state: "TrainState") -> tuple["TrainState", di
     }
 
 
-def _save(trainer: "Learner", folder: Path, state: "TrainState") -> None:
-    arrays, values = trainer.freeze(state)
+def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
+    arrays, values = trainer.to_checkpoint(state)
     keep = trainer.config.keep_checkpoints
-    parent = folder / checkpoints.CHECKPOINTS
-    checkpoints.save(parent, state.iteration, arrays, values, keep=keep)
+    save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep)
 
 
-def _take_up(trainer: "Learner", folder: Path) -> "TrainState":
+def _load(trainer: AnyTrainer, folder: Path) -> TrainState:
+    """Return the state of the newest checkpoint; the first state, if there is none yet."""
     require_same_run(folder, trainer.config)
     if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
         state = trainer.start()
         write_config(folder, trainer.config)
         _save(trainer, folder, state)
         return state
-    checkpoint = checkpoints.load_latest(folder / checkpoints.CHECKPOINTS)
-    differences = checkpoints.version_differences(checkpoint)
+    checkpoint = load_latest(folder / CHECKPOINTS)
+    differences = version_differences(checkpoint)
     if differences:
         warnings.warn(
-            f"{folder} was trained with other versions ({'; '.join(differences)}): it goes on, but"
-            " perhaps not bit for bit",
+            f"{folder} was trained with other versions ({'; '.join(differences)}): it continues,"
+            " but perhaps not bit for bit",
             stacklevel=4,
         )
-    state = trainer.thaw(checkpoint.arrays, checkpoint.values)
+    state = trainer.from_checkpoint(checkpoint.arrays, checkpoint.values)
     if read_config(folder) != trainer.config:
         write_config(folder, trainer.config)
     return state
 
 
 def _has_begun(folder: Path) -> bool:
-    """Whether there is anything to take up; of a run that has lost its checkpoints there is."""
+    """Whether there is something to continue; a run that has lost its checkpoints counts."""
     log = folder / METRICS
-    saved = checkpoints.newest_iteration(folder / checkpoints.CHECKPOINTS) is not None
+    saved = newest_iteration(folder / CHECKPOINTS) is not None
     return saved or (log.is_file() and log.stat().st_size > 0)
 
 
-class _StopSignals:
-    """The first SIGINT or SIGTERM sets `received`; a second one does what it always did."""
+@contextlib.contextmanager
+def _stop_signals(quiet: bool) -> Iterator[list[signal.Signals]]:
+    """Yield a list that gets the first SIGINT or SIGTERM; a second one acts as it did before."""
+    received: list[signal.Signals] = []
+    old: dict[signal.Signals, Any] = {}
 
-    def __init__(self, quiet: bool):
-        self.received: signal.Signals | None = None
-        self._quiet = quiet
-        self._old: dict[signal.Signals, Any] = {}
+    def restore() -> None:
+        while old:
+            signal.signal(*old.popitem())
 
-    def __enter__(self) -> "_StopSignals":
-        if threading.current_thread() is threading.main_thread():  # Only there may one ask for them
-            for number in (signal.SIGINT, signal.SIGTERM):
-                old = signal.getsignal(number)
-                if old is not signal.SIG_IGN:  # As nohup and background jobs have it.
-                    self._old[number] = signal.SIG_DFL if old is None else old
-                    signal.signal(number, self._receive)
-        return self
-
-    def _receive(self, number: int, _: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        self._restore()
-        if not self._quiet:  # Past Python's buffers, which the interrupted line may be using.
-            with contextlib.suppress(OSError):  # Whoever was listening may be gone.
+    def receive(number: int, _: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+        restore()
+        if not quiet:  # Past Python's buffers, which the interrupted line may be using.
+            with contextlib.suppress(OSError):  # The terminal may be closed.
                 os.write(2, b"\nStopping after this iteration; again to stop at once.\n")
 
-    def _restore(self) -> None:
-        while self._old:
-            signal.signal(*self._old.popitem())
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
+    if threading.current_thread() is threading.main_thread():  # Only there can they be set.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if handler is not signal.SIG_IGN:  # As nohup and background jobs set it.
+                old[number] = signal.SIG_DFL if handler is None else handler
+                signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()

@@ -1,41 +1,14 @@
-"""What runs, agents and commands ask of a trainer, and which one a configuration means."""
+"""Which trainer a configuration means, and who holds its shards."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
-import numpy as np
+import functools
+from typing import Any
 
 from trellis.config import TrainConfig
-from trellis.envs.batch import BatchEnv
-from trellis.envs.spaces import Encoder
-from trellis.estimation.normalization import Moments
 from trellis.policies.policy import Policy
 from trellis.search.trainer import SearchTrainer
+from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv
-from trellis.training.evaluation import Player
-from trellis.training.state import Evaluation
 from trellis.training.trainer import Trainer
-
-State = Any
-"""A `TrainState`, of the kind that the trainer itself makes."""
-
-
-class Learner(Protocol):
-    """One configuration's loop; what its methods do is said in `Trainer`."""
-
-    config: TrainConfig
-    env: BatchEnv
-    policy: Policy
-    encode: Encoder
-
-    def start(self) -> State: ...
-    def iterate(self, state: State) -> tuple[State, dict[str, Any]]: ...
-    def normalizer(self, moments: Moments) -> Callable[[np.ndarray], np.ndarray]: ...
-    def evaluate(self, state: State, episodes: int, *, best: bool = False) -> Evaluation: ...
-    def player(self, state: State, rng: np.random.Generator, *, best: bool = False) -> Player: ...
-    def freeze(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
-    def thaw(self, arrays: dict[str, np.ndarray], values: dict[str, Any]) -> State: ...
-    def close(self) -> None: ...
 
 
 def make_trainer(
@@ -45,14 +18,25 @@ def make_trainer(
     *,
     cluster: str | None = None,
     workers: int | None = None,
-) -> Learner:
-    """The trainer for the method of a configuration; arguments as those of `Trainer`, and the
-    cluster that is to do the work instead of this process."""
-    kind = SearchTrainer if config.step.is_search else Trainer
+) -> TrainerBase[Any]:
+    """Return the trainer for the method of a configuration.
+
+    Args:
+        config: every setting.
+        make_env: makes batches of the environment; by default from the id in the settings.
+        policy: a policy of your own; by default the one that the settings describe.
+        cluster: "local", "auto" or the address of a Ray cluster; by default this process.
+        workers: number of Ray workers; by default one per CPU of the cluster.
+    """
+    search = config.step.is_search
     if cluster is None:
         if workers is not None:
             raise ValueError("workers are those of a cluster: add --cluster local, or its address")
-        return kind(config, make_env, policy)
-    from trellis.cluster.team import team_on
+        return (SearchTrainer if search else Trainer)(config, make_env, policy)
+    from trellis.cluster.team import RayPopulation, RayTeam
 
-    return kind(config, make_env, policy, make_team=team_on(cluster, workers))
+    where = {"cluster": cluster, "workers": workers}
+    if search:
+        make_population = functools.partial(RayPopulation, **where)
+        return SearchTrainer(config, make_env, policy, make_population=make_population)
+    return Trainer(config, make_env, policy, make_team=functools.partial(RayTeam, **where))

@@ -1,6 +1,6 @@
-"""Where the first actions of vine's rollouts come from: q(·|s) of Section 5.2.
+"""The proposal distribution q(·|s) of the first actions of vine's rollouts (Sec. 5.2).
 
-Any q whose support covers that of π_old will do. The paper takes π_old itself for continuous
+Any q whose support covers that of π_old is valid. The paper uses π_old itself for continuous
 actions, the uniform distribution for discrete ones, and every action in small finite spaces.
 """
 
@@ -9,35 +9,41 @@ import itertools
 import math
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
+from trellis.config import VineConfig
 from trellis.policies.distributions import Categoricals, Distribution
 
-MOST_ENUMERATED = 32
-"""Actions, or combinations of factors, that may all be tried in every state."""
+MAX_ENUMERATED = 32
+"""Largest number of actions, or combinations of factors, that can all be tried in every state."""
 
 
 class Proposal(enum.Enum):
-    """What the actions of a state are drawn from."""
+    """How the actions of a state are chosen."""
 
     POLICY = "policy"
+    """Sample from π_old."""
     UNIFORM = "uniform"
+    """Sample uniformly."""
     EVERY = "every"
-    """No draw at all: each action once."""
+    """Take each action once."""
 
 
 class ProposalError(ValueError):
-    """These actions cannot be proposed that way; the message says what can."""
+    """The proposal does not fit the action space; the message names one that does."""
 
 
-def choose_proposal(name: str, distribution: Distribution, actions: int) -> tuple[Proposal, int]:
-    """The proposal called `name` and K, the number of actions that it makes of `actions` asked for.
+def choose_proposal(settings: VineConfig, distribution: Distribution) -> tuple[Proposal, int]:
+    """Return the proposal that the settings name, and K, its number of actions per state.
 
-    "auto" is the policy for continuous actions; for discrete ones, every action where they are no
-    more than were asked for (and can be enumerated), else uniform.
+    "auto" is "policy" for continuous actions; for discrete ones it is "every" if there are at most
+    `actions` of them (and they can be enumerated), else "uniform". "every" takes as many actions as
+    there are.
     """
+    name, actions = settings.proposal, settings.actions
     count = math.prod(distribution.sizes) if isinstance(distribution, Categoricals) else None
     if name == "auto":
-        few = count is not None and count <= min(actions, MOST_ENUMERATED)
+        few = count is not None and count <= min(actions, MAX_ENUMERATED)
         name = "policy" if count is None else "every" if few else "uniform"
     proposal = Proposal(name)
     if proposal is Proposal.EVERY:
@@ -45,21 +51,21 @@ def choose_proposal(name: str, distribution: Distribution, actions: int) -> tupl
             raise ProposalError(
                 "continuous actions cannot all be tried: use the proposal 'policy' with vine"
             )
-        if count > MOST_ENUMERATED:
+        if count > MAX_ENUMERATED:
             raise ProposalError(
                 f"{count} actions are too many to try each in every state (at most"
-                f" {MOST_ENUMERATED}): use the proposal 'uniform' or 'policy' with vine"
+                f" {MAX_ENUMERATED}): use the proposal 'uniform' or 'policy' with vine"
             )
         return proposal, count
     if proposal is Proposal.UNIFORM and count is None:
         raise ProposalError(
-            "a uniform proposal does not cover continuous actions, which the policy draws from all"
-            " of the real line: use the proposal 'policy' with vine"
+            "a uniform proposal does not cover continuous actions, which the policy samples from"
+            " the whole real line: use the proposal 'policy' with vine"
         )
     if actions < 2:
         raise ProposalError(
             f"actions must be at least 2, got {actions}: the self-normalized estimator compares"
-            " the actions of a state, and of one alone it says nothing"
+            " the actions of a state with each other"
         )
     return proposal, actions
 
@@ -70,8 +76,16 @@ def propose(
     params: object,
     shape: tuple[int, int],
     rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """K actions for each of N states, (K, N, ...), and their log q, (K, N); `shape` is (K, N)."""
+) -> tuple[Shaped[np.ndarray, "action state ..."], Float[np.ndarray, "action state"]]:
+    """Choose K actions in each of N states and return them with their log q(a|s).
+
+    Args:
+        proposal: How to choose.
+        distribution: Action distribution of the policy.
+        params: Parameters of the distribution in the N states.
+        shape: (K, N).
+        rng: Source of the noise.
+    """
     if proposal is Proposal.POLICY:
         action = distribution.sample(params, distribution.noise(rng, shape))
         return action, distribution.log_prob(params, action)

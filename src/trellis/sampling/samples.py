@@ -1,107 +1,107 @@
-"""What a sampler brings back: a struct of arrays in (time, environment) order.
+"""The result of a sampler: a struct of arrays in (time, environment) order.
 
-It stays in that order until the objective flattens it: returns are sums along time. Ends of
-episodes come in two kinds that are never merged: `terminated`, where nothing follows, and
-`truncated`, where something would have.
+The arrays keep that order until the objective flattens them, because returns are sums along time.
+Episodes end in two ways that are never merged: `terminated`, where nothing follows, and
+`truncated`, where the episode would have continued.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 
-Observation = Any  # an array, or a pytree of arrays
-
-
-class Columns:
-    """Arrays over (time, environment) that are filled some rows at a time."""
-
-    def __init__(self, shape: tuple[int, int]):
-        self._shape = shape
-        self.arrays: list[np.ndarray] = []
-
-    def put(self, t: int, rows: slice, *values: np.ndarray) -> None:
-        """Takes (rows, ...) of each array at time t."""
-        if not self.arrays:
-            self.arrays = [np.empty((*self._shape, *v.shape[1:]), v.dtype) for v in values]
-        for array, value in zip(self.arrays, values, strict=True):
-            array[t, rows] = value
+from trellis.sampling.frames import Stacks
 
 
 class Branches(NamedTuple):
-    """What grew from N states of the trunks, K rollouts each (vine, Sec. 5.2)."""
+    """K rollouts from each of the N states of the rollout set (vine, Sec. 5.2)."""
 
-    place: np.ndarray
-    """(time, environment) of the states of the rollout set, (N, 2)."""
-    action: np.ndarray
-    """The first of each rollout, not clipped, (N, K, ...)."""
-    log_q: np.ndarray
-    """log q(a|s) under the distribution that they were drawn from, (N, K)."""
-    reward_sum: np.ndarray
-    """Σ γᵗ r_t along the rollout, (N, K)."""
-    remaining: np.ndarray
-    """γ to the number of steps, what is left of the value of what follows; 0 where the rollout
-    terminated, (N, K)."""
-    final_observation: Observation
-    """Where the rollout stopped, as the policy would have seen it, (N, K, ...)."""
-    final_age: np.ndarray
-    """t within the episode there, (N, K)."""
-    length: np.ndarray
-    """Simulator steps of the rollout, (N, K)."""
+    place: Int[np.ndarray, "state 2"]
+    """(time, environment) of each state on the trunks."""
+    action: Shaped[np.ndarray, "state action ..."]
+    """First action of each rollout, not clipped."""
+    log_q: Float[np.ndarray, "state action"]
+    """log q(a|s) of the first action under the proposal."""
+    reward_sum: Float[np.ndarray, "state action"]
+    """Discounted sum of rewards along the rollout, Σ γᵗ r_t."""
+    remaining: Float[np.ndarray, "state action"]
+    """Discount of the value after the rollout: γ^length, or 0 if the rollout terminated."""
+    final_observation: Shaped[np.ndarray, "state action ..."]
+    """Normalized observation at which the rollout stopped."""
+    final_age: Int[np.ndarray, "state action"]
+    """Time step within the episode at which the rollout stopped."""
+    length: Int[np.ndarray, "state action"]
+    """Number of simulator steps of the rollout."""
 
 
 class Samples(NamedTuple):
-    """T steps of N environments; with vine, of the trunks."""
+    """One iteration of sampling: T steps of N environments, in which M episodes ended.
 
-    observation: Observation
-    """As the policy saw it, (T, N, ...)."""
-    raw_observation: Observation
-    """Before normalization, (T, N, ...); of pictures, about a thousand frames."""
-    action: np.ndarray
-    """What the policy drew, not clipped, (T, N, ...)."""
-    log_q: np.ndarray
-    """log q(a|s) under the distribution that it was drawn from, (T, N)."""
-    reward: np.ndarray
-    """(T, N)."""
-    terminated: np.ndarray
-    """(T, N)."""
-    truncated: np.ndarray
-    """(T, N)."""
-    age: np.ndarray
-    """t within the episode, 0 at its first step, (T, N)."""
-    weight: np.ndarray
-    """How much a sample counts; 0 for one that does not, (T, N)."""
-    final_at: np.ndarray
-    """(time, environment) of the steps that ended an episode, (M, 2)."""
-    final_observation: Observation
-    """What was seen when it ended, as the policy would have, (M, ...)."""
-    last_observation: Observation
-    """Where each environment stood after the last step, (N, ...)."""
-    episode_return: np.ndarray
-    """Of the episodes that ended, undiscounted, (M,)."""
-    episode_length: np.ndarray
-    """(M,)."""
+    With vine these are the trunks, and `branches` holds the rollouts.
+    """
+
+    observation: Shaped[np.ndarray, "time env ..."] | Stacks
+    """Normalized observation that the policy acted on."""
+    raw_observation: Shaped[np.ndarray, "time env ..."]
+    """Encoded observation before normalization; for pictures, about a thousand single frames."""
+    action: Shaped[np.ndarray, "time env ..."]
+    """Action that the policy sampled, not clipped."""
+    log_q: Float[np.ndarray, "time env"]
+    """log q(a|s) of the action under the policy that sampled it."""
+    reward: Float[np.ndarray, "time env"]
+    """Reward of the step."""
+    terminated: Bool[np.ndarray, "time env"]
+    """Whether the step ended its episode in a terminal state."""
+    truncated: Bool[np.ndarray, "time env"]
+    """Whether the step ended its episode early, for example at a time limit."""
+    age: Int[np.ndarray, "time env"]
+    """Time step within the episode, 0 at its first step."""
+    final_at: Int[np.ndarray, "episode 2"]
+    """(time, environment) of the steps that ended an episode."""
+    final_observation: Shaped[np.ndarray, "episode ..."] | Stacks
+    """Normalized observation after the last step of each episode that ended."""
+    last_observation: Shaped[np.ndarray, "env ..."] | Stacks
+    """Normalized observation of each environment after the last step, or after its reset."""
+    episode_return: Float[np.ndarray, " episode"]
+    """Undiscounted return of each episode that ended."""
+    episode_length: Int[np.ndarray, " episode"]
+    """Number of steps of each episode that ended."""
     branches: Branches | None = None
-    """With vine, what grew from the trunks."""
+    """Rollouts from states of the trunks; None for single path."""
 
     @property
     def steps(self) -> int:
-        """Simulator steps that it took to collect them, rollouts included."""
+        """Number of simulator steps that the samples took, rollouts included."""
         rollouts = 0 if self.branches is None else int(self.branches.length.sum())
         return self.reward.size + rollouts
 
-    def representative(self, longest: int | None) -> np.ndarray:
-        """Of the episodes that ended, those to take means over where all rows began anew, (M,).
+    @property
+    def ended(self) -> Bool[np.ndarray, "time env"]:
+        """Whether the step ended its episode, either way."""
+        return self.terminated | self.truncated
 
-        Of those that begin late only the short ones end in time. `longest` is the time limit:
-        whatever began so long before the end is here whole, and nothing else is to count. Without
-        a limit, or with too few steps for it, there is nothing better than all.
+    def representative(self, longest: int | None) -> Bool[np.ndarray, " episode"]:
+        """Select the ended episodes that give unbiased means, if all environments were reset at 0.
+
+        Of the episodes that start late, only the short ones end in time. Therefore only those
+        count that had room for the longest possible episode. All count if there is no time limit,
+        or if it exceeds the number of steps.
+
+        Args:
+            longest: Time limit of the environment in steps, or None.
         """
         if longest is None or longest > len(self.reward):
             return np.ones(len(self.episode_length), bool)
-        began = self.final_at[:, 0] + 1 - self.episode_length
-        return began <= len(self.reward) - longest
+        first_step = self.final_at[:, 0] + 1 - self.episode_length
+        return first_step <= len(self.reward) - longest
 
-    @property
-    def ended(self) -> np.ndarray:
-        """Where an episode ended, one way or the other, (T, N)."""
-        return self.terminated | self.truncated
+
+class PathState(NamedTuple):
+    """State of a sampler between two iterations, besides that of the environments themselves."""
+
+    observation: Shaped[np.ndarray, "env ..."]
+    """Encoded observation of each environment, not normalized."""
+    age: Int[np.ndarray, " env"]
+    """Number of steps since the episode began."""
+    episode_return: Float[np.ndarray, " env"]
+    """Sum of rewards since the episode began."""

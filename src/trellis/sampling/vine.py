@@ -4,154 +4,141 @@
                  ├─ a₁ ~ ~               K actions a ~ q(·|s) in each
                  └─ a₂ ~ ~               a short rollout after each: Q̂ = Σ γᵗ r_t
 
-Trunks are single paths that start anew in every iteration. Which of their (time, trunk) places
-will branch is drawn beforehand, so that only those states are taken down on the way. Simulator
-steps are those of the trunks and those of the rollouts.
+Trunks are single paths that start from ρ₀ in every iteration. The (time, trunk) places of the
+rollout set are chosen beforehand, so that only those states are captured on the way. Simulator
+steps are those of the trunks plus those of the rollouts.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from trellis.blas import one_blas_thread
+from trellis.config import SamplingConfig
+from trellis.policies.normalizer import Normalizer
 from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
+from trellis.sampling.environment import Branching, Snapshot, StepResult
 from trellis.sampling.proposals import choose_proposal, propose
-from trellis.sampling.rollouts import MOST_ROWS, Branching, Rollouts
-from trellis.sampling.samples import Branches, Observation, Samples
+from trellis.sampling.rollouts import MAX_ENVS, Rollouts
+from trellis.sampling.samples import Branches, PathState, Samples
 from trellis.sampling.single_path import SinglePath
+from trellis.spaces import Encoder, Observation
 
 
 class Vine:
-    """Grows trunks in `env`, and their branches in a batch that it makes and closes itself."""
+    """Samples trunks in `env`, and rollouts in a batch that it makes and closes itself."""
 
     def __init__(
         self,
         env: Branching,
         make_env: Callable[[int], Branching],
         policy: Policy,
-        encode: Callable[[Observation], np.ndarray],
+        encode: Encoder,
+        sampling: SamplingConfig,
         *,
-        trunk_length: int,
-        states: int,
-        actions: int,
-        rollout_length: int,
         gamma: float,
-        proposal: str = "auto",
-        common_random_numbers: bool = True,
         seed: int = 0,
         shard: int = 0,
     ):
-        self.proposal, self.actions = choose_proposal(proposal, policy.distribution, actions)
-        self._trunks = _Watched(env)
+        settings, most = sampling.vine, env.most_rows or MAX_ENVS
+        self.proposal, self.actions = choose_proposal(settings, policy.distribution)
+        self._trunks = _SnapshotRecorder(env)
         self._single_path = SinglePath(
-            self._trunks,
-            policy,
-            encode,
-            steps=trunk_length,
-            whole_paths=True,
-            seed=seed,
-            shard=shard,
+            self._trunks, policy, encode, sampling, seed=seed, shard=shard
         )
-        self._rollouts = Rollouts(
-            make_env,
-            policy,
-            encode,
-            states=states,
-            actions=self.actions,
-            length=rollout_length,
-            gamma=gamma,
-            common_random_numbers=common_random_numbers,
-            most_rows=getattr(env, "most_rows", None) or MOST_ROWS,
-        )
-        self._policy, self._gamma = policy, gamma
-        self._trunk_length, self._states = trunk_length, states
+        self._rollouts = Rollouts(make_env, policy, encode, settings, self.actions, gamma, most)
+        self._policy, self._settings, self._gamma = policy, settings, gamma
         self._seed, self._shard = seed, shard
 
     def collect(
         self,
-        theta: np.ndarray,
-        normalize: Callable[[np.ndarray], np.ndarray],
-        state: object,
+        theta: Float[np.ndarray, " params"],
+        normalize: Normalizer,
+        state: PathState | None,
         iteration: int,
     ) -> tuple[Samples, None]:
-        """One iteration's trunks and branches; nothing of them goes on into the next."""
+        """Collect the trunks and branches of one iteration.
+
+        Args:
+            theta: Parameters of the policy.
+            normalize: Turns encoded observations into the policy's inputs.
+            state: Ignored, because every iteration starts new trunks.
+            iteration: Index of the iteration, which selects the random streams.
+
+        Returns:
+            The samples, and None in place of a state for the next iteration.
+        """
         del state
         place = self._rollout_set(iteration)
-        self._trunks.watch(place)
+        self._trunks.schedule(place)
         trunks, _ = self._single_path.collect(theta, normalize, None, iteration)
         with one_blas_thread():
             branches = self._branch(theta, normalize, trunks, place, iteration)
         return trunks._replace(branches=branches), None
 
-    def _rollout_set(self, iteration: int) -> np.ndarray:
-        """N different places of the (time, trunk) grid, in order of time."""
+    def _rollout_set(self, iteration: int) -> Int[np.ndarray, "state 2"]:
+        """Choose N different places of the (time, trunk) grid, in order of time."""
         rng = stream(self._seed, Purpose.ROLLOUT_SET, iteration=iteration, shard=self._shard)
         trunks = self._trunks.num_envs
-        visited = self._trunk_length * trunks
-        chosen = np.sort(rng.choice(visited, self._states, replace=False))
+        visited = self._settings.trunk_length * trunks
+        chosen = np.sort(rng.choice(visited, self._settings.states, replace=False))
         return np.stack(np.divmod(chosen, trunks), axis=1)
 
     def _branch(
         self,
         theta: np.ndarray,
-        normalize: Callable[[np.ndarray], np.ndarray],
+        normalize: Normalizer,
         trunks: Samples,
         place: np.ndarray,
         iteration: int,
     ) -> Branches:
+        """Run the rollouts from the states that were captured."""
         rng = stream(self._seed, Purpose.BRANCHES, iteration=iteration, shard=self._shard)
         at = tuple(place.T)
         params, _ = self._policy.distribution_params(theta, np.asarray(trunks.observation[at]))
         shape = self.actions, len(place)
         action, log_q = propose(self.proposal, self._policy.distribution, params, shape, rng)
-        outcomes = self._rollouts.run(theta, normalize, self._trunks.rows(), action, rng)
+        outcomes = self._rollouts.run(theta, normalize, self._trunks.captured(), action, rng)
         remaining = np.where(outcomes.terminated, 0.0, self._gamma**outcomes.length)
-        by_state = (
-            np.swapaxes(values, 0, 1)
-            for values in (
-                action,
-                log_q,
-                outcomes.reward_sum,
-                remaining,
-                normalize(outcomes.final_observation),
-                trunks.age[at] + outcomes.length,
-                outcomes.length,
-            )
-        )
+        final_observation = normalize(outcomes.final_observation)
+        final_age = trunks.age[at] + outcomes.length
+        values = action, log_q, outcomes.reward_sum, remaining, final_observation, final_age
+        by_state = (np.swapaxes(array, 0, 1) for array in (*values, outcomes.length))
         return Branches(place, *by_state)
 
     def close(self) -> None:
-        """Lets go of the environments in which branches grow; the trunks' belong to the caller."""
+        """Close the environments of the rollouts; those of the trunks belong to the caller."""
         self._rollouts.close()
 
 
-class _Watched:
-    """A batch that takes snapshots at given places while somebody else steps it."""
+class _SnapshotRecorder:
+    """A batch that captures snapshots at scheduled places while a sampler steps it."""
 
     def __init__(self, env: Branching):
         self._env = env
         self.num_envs = env.num_envs
 
-    def watch(self, place: np.ndarray) -> None:
-        """From now on: time 0 is the next step. Places are (time, environment), by time."""
+    def schedule(self, place: Int[np.ndarray, "state 2"]) -> None:
+        """Capture these (time, environment) places, ordered by time; the next step is time 0."""
         self._time = 0
         self._due, self._ids = place.T
-        self._taken: list[Mapping[str, np.ndarray]] = []
+        self._captured: list[Snapshot] = []
 
-    def rows(self) -> dict[str, np.ndarray]:
-        """What was taken, a row per place."""
+    def captured(self) -> Snapshot:
+        """Return the states of all scheduled places as one snapshot."""
         return {
-            name: np.concatenate([rows[name] for rows in self._taken]) for name in self._taken[0]
+            name: np.concatenate([part[name] for part in self._captured])
+            for name in self._captured[0]
         }
 
     def reset(self, ids: np.ndarray, seeds: np.ndarray) -> Observation:
         return self._env.reset(ids, seeds)
 
-    def step(self, actions: np.ndarray) -> Any:
+    def step(self, actions: np.ndarray) -> StepResult:
         first, last = np.searchsorted(self._due, [self._time, self._time + 1])
         if last > first:
-            self._taken.append(self._env.snapshot(self._ids[first:last]))
+            self._captured.append(self._env.snapshot(self._ids[first:last]))
         self._time += 1
         return self._env.step(actions)

@@ -1,7 +1,7 @@
 """The cross-entropy method with decreasing noise (Szita & Lőrincz, 2006), a baseline of Sec. 8.1.
 
-A generation is drawn from N(m, diag(v)). Of its λ members the best ⌈ρλ⌉, the elite E, say what the
-next one is drawn from:
+A generation is sampled from N(m, diag(v)). The best ⌈ρλ⌉ of its λ members, the elite E, determine
+the distribution of the next one:
 
     m ← mean(E)        v ← var(E) + Z_t        Z_t = ζ σ₀² max(1 − t/T, 0)
 
@@ -13,25 +13,18 @@ import math
 
 import numpy as np
 
+from trellis.config import SearchConfig
 from trellis.rng import Purpose, stream
 
 FEWEST_ELITE = 2
-"""A variance needs so many."""
+"""Smallest elite that has a variance."""
 
 
 class CEM:
     """`ask` for a generation, `tell` what its members are worth; more is better."""
 
     def __init__(
-        self,
-        mean: np.ndarray,
-        std: float,
-        *,
-        population: int,
-        elite_fraction: float = 0.1,
-        extra_variance: float = 0.05,
-        noise_generations: int = 50,
-        seed: int = 0,
+        self, mean: np.ndarray, std: float, population: int, settings: SearchConfig, seed: int = 0
     ):
         if population < FEWEST_ELITE:
             raise ValueError(f"CEM needs a population of {FEWEST_ELITE} or more, got {population}")
@@ -39,15 +32,14 @@ class CEM:
         self.std = np.full(self.mean.shape, float(std))
         self.population = population
         # 0.1 · 70 is 7.000000000000001.
-        self.elite = max(FEWEST_ELITE, math.ceil(round(elite_fraction * population, 9)))
+        self.elite = max(FEWEST_ELITE, math.ceil(round(settings.elite_fraction * population, 9)))
         self.generation = 0
-        self._extra_variance = extra_variance * std**2
-        self._noise_generations = noise_generations
-        self._seed = seed
+        self._extra_variance = settings.extra_variance * std**2
+        self._noise_generations, self._seed = settings.noise_generations, seed
         self._asked: np.ndarray | None = None
 
     def ask(self) -> np.ndarray:
-        """The members of this generation, (population, parameters)."""
+        """Sample the members of this generation, (population, parameters)."""
         rng = stream(self._seed, Purpose.SEARCH, iteration=self.generation)
         z = rng.standard_normal((self.population, self.mean.size))
         members = self.mean + self.std * z
@@ -55,30 +47,23 @@ class CEM:
         return members
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Moves the distribution to the elite of the generation that was asked for."""
+        """Move the distribution to the elite of the generation that was asked for."""
         if self._asked is None:
             raise RuntimeError("tell comes after ask")
         best_first = np.argsort(-np.asarray(fitness), kind="stable")
         elite = self._asked[best_first[: self.elite]]
         self.mean = elite.mean(axis=0)
-        self.std = np.sqrt(elite.var(axis=0) + self._noise(self.generation))
+        remaining = max(1.0 - self.generation / self._noise_generations, 0.0)
+        self.std = np.sqrt(elite.var(axis=0) + self._extra_variance * remaining)  # Z_t
         self.generation += 1
         self._asked = None
 
-    def _noise(self, generation: int) -> float:
-        """Z_t, added to the variance of every parameter."""
-        return self._extra_variance * max(1.0 - generation / self._noise_generations, 0.0)
-
     def record(self) -> dict[str, np.ndarray]:
-        """What the next generation depends on, besides the settings."""
-        return {
-            "mean": self.mean.copy(),
-            "std": self.std.copy(),
-            "generation": np.array(self.generation),
-        }
+        """Return what the next generation depends on, besides the settings."""
+        return {"mean": self.mean, "std": self.std, "generation": np.array(self.generation)}
 
     def restore(self, record: dict[str, np.ndarray]) -> None:
-        """Goes on from a record."""
-        self.mean, self.std = record["mean"].copy(), record["std"].copy()
+        """Continue from a record."""
+        self.mean, self.std = record["mean"], record["std"]
         self.generation = int(record["generation"])
         self._asked = None

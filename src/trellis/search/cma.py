@@ -11,15 +11,15 @@ is recorded, and replaying ask and tell leads to the same state, bit for bit.
 import math
 from typing import Any
 
-import cma
 import numpy as np
 
 from trellis.blas import one_blas_thread
+from trellis.config import SearchConfig
 from trellis.rng import Purpose, stream
 
 
 def default_population(parameters: int) -> int:
-    """pycma's own, 4 + 3 ln n."""
+    """Return pycma's own default, 4 + 3 ln n."""
     return 4 + int(3 * math.log(parameters))
 
 
@@ -27,24 +27,24 @@ class CMA:
     """`ask` for a generation, `tell` what its members are worth; more is better."""
 
     def __init__(
-        self, mean: np.ndarray, std: float, *, population: int, diagonal: bool, seed: int = 0
+        self, mean: np.ndarray, std: float, population: int, settings: SearchConfig, seed: int = 0
     ):
         if population < 3:
             raise ValueError(f"CMA needs a population of 3 or more, got {population}")
-        self.population = population
-        self._start = np.array(mean, np.float64)
-        self._std = float(std)
-        self._diagonal = diagonal
-        self._seed = seed
+        self.population, self._seed = population, seed
+        self._start, self._std = np.array(mean, np.float64), float(std)
+        self._diagonal = self._start.size > settings.full_covariance_params
         self._begin()
 
     def _begin(self) -> None:
+        import cma  # Loads matplotlib, which takes a second.
+
         options = {
             "popsize": self.population,
             "CMA_diagonal": self._diagonal,
             "randn": self._randn,
             "seed": math.nan,  # Else pycma seeds NumPy's global generator.
-            "verbose": -10,  # Silent, and deaf to the file of options that it looks for otherwise.
+            "verbose": -10,  # Silent, and without reading a file of options.
             "verb_log": 0,
         }
         self._fitness = np.zeros((0, self.population))
@@ -53,26 +53,26 @@ class CMA:
         self._asked: list[np.ndarray] | None = None
 
     def _randn(self, *shape: int) -> np.ndarray:
-        """What pycma draws from, made anew for each generation."""
+        """Return standard normals for pycma, from the stream of this generation."""
         return self._rng.standard_normal(shape)
 
     @property
     def generation(self) -> int:
-        """How many were told."""
+        """Number of generations that were told."""
         return len(self._fitness)
 
     @property
     def mean(self) -> np.ndarray:
-        """Of the distribution, (parameters,)."""
+        """Mean of the distribution, (parameters,)."""
         return np.array(self._strategy.mean)
 
     @property
     def std(self) -> np.ndarray:
-        """Of each parameter."""
+        """Standard deviation of each parameter."""
         return np.array(self._strategy.stds)
 
     def ask(self) -> np.ndarray:
-        """The members of this generation, (population, parameters)."""
+        """Sample the members of this generation, (population, parameters)."""
         self._rng = stream(self._seed, Purpose.SEARCH, iteration=self.generation)
         # Bits of matrix products depend on the number of threads: a replay must have the same.
         with one_blas_thread():
@@ -80,7 +80,7 @@ class CMA:
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Moves the distribution by the ranking of the generation that was asked for."""
+        """Move the distribution by the ranking of the generation that was asked for."""
         if self._asked is None:
             raise RuntimeError("tell comes after ask")
         fitness = np.asarray(fitness, np.float64)
@@ -90,11 +90,11 @@ class CMA:
         self._asked = None
 
     def record(self) -> dict[str, np.ndarray]:
-        """All that was told, (generations, population)."""
+        """Return the fitness of all generations, (generations, population)."""
         return {"fitness": self._fitness}
 
     def restore(self, record: dict[str, np.ndarray]) -> None:
-        """Goes on from a record, by asking for and telling all of it again."""
+        """Continue from a record, by asking for and telling all of it again."""
         self._begin()
         for fitness in record["fitness"]:
             self.ask()

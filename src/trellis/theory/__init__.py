@@ -2,12 +2,12 @@
 
 from trellis.theory.bounds import kl_divergence, max_kl, max_total_variation, total_variation
 from trellis.theory.examples import chain, garnet, gridworld, random_policy
-from trellis.theory.mdp import Evaluation, FiniteMDP
+from trellis.theory.mdp import FiniteMDP, PolicyEvaluation
 from trellis.theory.policy_iteration import iterate
 
 __all__ = [
-    "Evaluation",
     "FiniteMDP",
+    "PolicyEvaluation",
     "chain",
     "garnet",
     "gridworld",

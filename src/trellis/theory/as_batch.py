@@ -1,119 +1,104 @@
-"""A finite MDP as a batch of environments, so that samplers can be held against exact quantities.
+"""A finite MDP as a batch of environments, so that samplers can be tested against exact quantities.
 
-The batch can be put back where it was, row by row, so it serves both the single path (Sec. 5.1)
-and the vine (Sec. 5.2). A row's random numbers are a pure function of its stream and of how many
-it has drawn (SplitMix64 of both), so its whole future is three integers, and two rows with the same
-stream see common random numbers.
+The batch is restorable, so it serves both the single path (Sec. 5.1) and the vine (Sec. 5.2). The
+random numbers of an environment are a pure function of its stream and of how many it has sampled
+(SplitMix64 of both). Its whole future is three integers, and two environments with the same stream
+have common random numbers.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trellis.theory.as_gymnasium import cumulative_rows
+from trellis.envs.batch import BatchEnv, Observation, Restorability, Snapshot, Step
+from trellis.rng import GOLDEN, split_mix, unit_interval
+from trellis.theory.as_gymnasium import cumulative, observation_space
 from trellis.theory.mdp import FiniteMDP
 
-if TYPE_CHECKING:
-    from trellis.envs.batch import BatchEnv
 
+class FiniteMDPBatch(BatchEnv):
+    """Copies of one MDP; each is a state, a random stream and a count of the numbers sampled.
 
-def to_batch(
-    mdp: FiniteMDP,
-    num_envs: int,
-    *,
-    max_episode_steps: int | None = None,
-    one_hot: bool = True,
-    env_id: str = "FiniteMDP",
-) -> "BatchEnv":
-    """`num_envs` copies of the MDP, stepped together.
+    A step pays the reward of the state that it leaves. Reaching a state that is never left and pays
+    nothing terminates the episode.
 
-    A step pays the reward of the state that it leaves; reaching a state that is never left and
-    pays nothing terminates. Observations are one-hot float32 rows, on which a linear softmax
-    policy is a tabular one, or the states' numbers.
+    Args:
+        mdp: The MDP.
+        num_envs: Size of the batch.
+        max_episode_steps: Time limit; None for no limit.
+        one_hot: Whether observations are one-hot float32 vectors, on which a linear softmax policy
+            is tabular, or the numbers of the states.
+        env_id: The name that errors mention.
     """
-    from gymnasium import spaces
 
-    from trellis.envs.batch import BatchEnv, Restorability, Step
+    restorability = Restorability.SERIALIZABLE
 
-    cumulative, initial = cumulative_rows(mdp.P), cumulative_rows(mdp.rho0)
-    rewards = np.broadcast_to(mdp.r.reshape(mdp.num_states, -1), (mdp.num_states, mdp.num_actions))
-    over = mdp.is_over
-    observation_space = (
-        spaces.Box(0.0, 1.0, (mdp.num_states,), np.float32)
-        if one_hot
-        else spaces.Discrete(mdp.num_states)
-    )
+    def __init__(
+        self,
+        mdp: FiniteMDP,
+        num_envs: int,
+        *,
+        max_episode_steps: int | None = None,
+        one_hot: bool = True,
+        env_id: str = "FiniteMDP",
+    ):
+        super().__init__(
+            env_id,
+            num_envs,
+            observation_space(mdp, one_hot=one_hot),
+            spaces.Discrete(mdp.num_actions),
+            max_episode_steps=max_episode_steps,
+        )
+        self._one_hot = np.eye(mdp.num_states, dtype=np.float32) if one_hot else None
+        self._next, self._first = cumulative(mdp.P), cumulative(mdp.rho0)
+        self._rewards, self._is_over = mdp.action_rewards, mdp.is_over
+        self.state = np.zeros(num_envs, np.int64)
+        self.stream = np.zeros(num_envs, np.uint64)
+        self.sampled = np.zeros(num_envs, np.uint64)
 
-    class FiniteMDPBatch(BatchEnv):
-        """Rows of (state, stream, draws)."""
+    def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
+        self._reseed(ids, seeds)
+        self.state[ids] = (self._first <= self._uniform(ids)[:, None]).sum(axis=1)
+        return self._observe(self.state[ids])
 
-        restorability = Restorability.SERIALIZABLE
+    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
+        ids = np.flatnonzero(active)
+        before, chosen = self.state[ids], actions[ids]
+        after = (self._next[before, chosen] <= self._uniform(ids)[:, None]).sum(axis=1)
+        self.state[ids] = after
+        reward = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros((2, self.num_envs), bool)
+        reward[ids] = self._rewards[before, chosen]
+        terminated[ids] = self._is_over[after]
+        return Step(self._observe(self.state), reward, terminated, truncated)
 
-        def __init__(self) -> None:
-            action_space = spaces.Discrete(mdp.num_actions)
-            super().__init__(
-                env_id,
-                num_envs,
-                observation_space,
-                action_space,
-                max_episode_steps=max_episode_steps,
-            )
-            self.state = np.zeros(num_envs, np.int64)
-            self.stream = np.zeros(num_envs, np.uint64)
-            self.draws = np.zeros(num_envs, np.uint64)
+    def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
+        return {
+            "state": self.state[ids],
+            "stream": self.stream[ids],
+            "draws": self.sampled[ids],
+            "observation": self._observe(self.state[ids]),
+        }
 
-        def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Any:
-            self._reseed(ids, seeds)
-            self.state[ids] = (initial <= self._draw(ids)[:, None]).sum(axis=1)
-            return self._observe(self.state[ids])
+    def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> Observation:
+        self.state[ids] = snapshot["state"]
+        self.stream[ids], self.sampled[ids] = snapshot["stream"], snapshot["draws"]
+        return snapshot["observation"].copy()
 
-        def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-            ids = np.flatnonzero(active)
-            before, chosen = self.state[ids], actions[ids]
-            following = (cumulative[before, chosen] <= self._draw(ids)[:, None]).sum(axis=1)
-            self.state[ids] = following
-            reward, terminated = np.zeros(num_envs), np.zeros(num_envs, bool)
-            reward[ids], terminated[ids] = rewards[before, chosen], over[following]
-            return Step(self._observe(self.state), reward, terminated, np.zeros(num_envs, bool))
+    def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
+        self.stream[ids] = split_mix(seeds.astype(np.uint64))
+        self.sampled[ids] = 0
 
-        def _snapshot(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-            return {
-                "state": self.state[ids],
-                "stream": self.stream[ids],
-                "draws": self.draws[ids],
-                "observation": self._observe(self.state[ids]),
-            }
+    def _uniform(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Sample the next number in [0, 1) of each environment in `ids`."""
+        self.sampled[ids] += np.uint64(1)
+        return unit_interval(split_mix(self.stream[ids] + self.sampled[ids] * GOLDEN))
 
-        def _restore(self, ids: NDArray[np.int64], rows: Any) -> Any:
-            self.state[ids] = rows["state"]
-            self.stream[ids], self.draws[ids] = rows["stream"], rows["draws"]
-            return rows["observation"].copy()
-
-        def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
-            self.stream[ids] = split_mix(seeds.astype(np.uint64))
-            self.draws[ids] = 0
-
-        def _draw(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            """The next uniform number in [0, 1) of each row."""
-            self.draws[ids] += np.uint64(1)
-            bits = split_mix(self.stream[ids] + self.draws[ids] * GOLDEN)
-            return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-        def _observe(self, state: NDArray[np.int64]) -> Any:
-            if not one_hot:
-                return state.copy()
-            return np.eye(mdp.num_states, dtype=np.float32)[state]
-
-    return FiniteMDPBatch()
+    def _observe(self, state: NDArray[np.int64]) -> NDArray[Any]:
+        return state.copy() if self._one_hot is None else self._one_hot[state]
 
 
-# 2⁶⁴ divided by the golden ratio: SplitMix64's step between consecutive states.
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def split_mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's output function (Steele, Lea and Flood, 2014): 64 bits to 64 mixed bits."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+to_batch = FiniteMDPBatch
+"""Return a batch of copies of an MDP: `to_batch(mdp, num_envs)`."""

@@ -1,82 +1,89 @@
-"""Finite MDPs as Gymnasium environments, and Gymnasium's toy-text environments as finite MDPs.
+"""Finite MDPs as Gymnasium environments, and Gymnasium's toy-text environments as finite MDPs."""
 
-Gymnasium is loaded when one of these is called, not before: the theory itself needs arrays alone.
-"""
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
-from trellis.theory.mdp import FiniteMDP
-
-if TYPE_CHECKING:
-    import gymnasium
+from trellis.theory.mdp import FiniteMDP, Reals
 
 
-def to_gymnasium(
-    mdp: FiniteMDP, *, one_hot: bool = False, max_episode_steps: int | None = None
-) -> "gymnasium.Env[Any, Any]":
-    """The MDP as an environment whose discounted return has the expectation η(π).
+class FiniteMDPEnv(gymnasium.Env[Any, Any]):
+    """An MDP as an environment whose discounted return has the expectation η(π).
 
-    A step pays the reward of the state that it leaves. Observations are the state's number, or
-    with `one_hot` a float32 vector, on which a linear softmax policy is a tabular one. An episode
-    is terminated on reaching a state that is never left and pays nothing, and otherwise goes on
-    until `max_episode_steps` truncate it: without such states, set it, or it never ends.
+    A step pays the reward of the state that it leaves. Reaching a state that is never left and pays
+    nothing terminates the episode.
+
+    Args:
+        mdp: The MDP.
+        one_hot: Whether observations are one-hot float32 vectors, on which a linear softmax policy
+            is tabular, or the number of the state.
+        max_episode_steps: When episodes are truncated. An MDP without terminal states needs it.
     """
-    import gymnasium
-    from gymnasium import spaces
 
-    cumulative, initial = cumulative_rows(mdp.P), cumulative_rows(mdp.rho0)
-    rewards = np.broadcast_to(mdp.r.reshape(mdp.num_states, -1), (mdp.num_states, mdp.num_actions))
-    over = mdp.is_over
+    def __init__(
+        self, mdp: FiniteMDP, *, one_hot: bool = False, max_episode_steps: int | None = None
+    ):
+        self.action_space = spaces.Discrete(mdp.num_actions)
+        self.observation_space = observation_space(mdp, one_hot=one_hot)
+        self._one_hot = np.eye(mdp.num_states, dtype=np.float32) if one_hot else None
+        self._max_episode_steps = max_episode_steps
+        self._next, self._first = cumulative(mdp.P), cumulative(mdp.rho0)
+        self._rewards, self._is_over = mdp.action_rewards, mdp.is_over
+        self.state, self.elapsed = 0, 0
 
-    class FiniteMDPEnv(gymnasium.Env[Any, Any]):
-        """One state of the MDP, moved by actions."""
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in a state sampled from ρ₀."""
+        super().reset(seed=seed)
+        self.state, self.elapsed = self._sample(self._first), 0
+        return self._observe(), {}
 
-        def __init__(self) -> None:
-            self.action_space = spaces.Discrete(mdp.num_actions)
-            self.observation_space = (
-                spaces.Box(0.0, 1.0, (mdp.num_states,), np.float32)
-                if one_hot
-                else spaces.Discrete(mdp.num_states)
-            )
-            self.state, self.elapsed = 0, 0
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Sample the next state; return it with the reward of the state before."""
+        reward = float(self._rewards[self.state, action])
+        self.state = self._sample(self._next[self.state, action])
+        self.elapsed += 1
+        limit = self._max_episode_steps
+        truncated = limit is not None and self.elapsed >= limit
+        return self._observe(), reward, bool(self._is_over[self.state]), truncated, {}
 
-        def reset(
-            self, *, seed: int | None = None, options: dict[str, Any] | None = None
-        ) -> tuple[Any, dict[str, Any]]:
-            super().reset(seed=seed)
-            self.state, self.elapsed = self._draw(initial), 0
-            return self._observe(), {}
+    def _sample(self, cumulative_row: Reals) -> int:
+        return int(np.searchsorted(cumulative_row, self.np_random.random(), side="right"))
 
-        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            reward = float(rewards[self.state, action])
-            self.state = self._draw(cumulative[self.state, action])
-            self.elapsed += 1
-            late = max_episode_steps is not None and self.elapsed >= max_episode_steps
-            return self._observe(), reward, bool(over[self.state]), late, {}
-
-        def _draw(self, row: Any) -> int:
-            return int(np.searchsorted(row, self.np_random.random(), side="right"))
-
-        def _observe(self) -> Any:
-            if not one_hot:
-                return self.state
-            observation = np.zeros(mdp.num_states, np.float32)
-            observation[self.state] = 1.0
-            return observation
-
-    return FiniteMDPEnv()
+    def _observe(self) -> Any:
+        return self.state if self._one_hot is None else self._one_hot[self.state].copy()
 
 
-def from_gymnasium(env: "gymnasium.Env[Any, Any] | str", *, gamma: float) -> FiniteMDP:
-    """The MDP behind FrozenLake, CliffWalking, Taxi and whatever else publishes its table `P`.
+to_gymnasium = FiniteMDPEnv
+"""Return an MDP as a Gymnasium environment: `to_gymnasium(mdp)`."""
 
-    Rewards become r[s, a], averaged over the next state. Where transitions terminate, one state is
-    added at the end, which they lead to and which pays nothing. A time limit is no part of it.
+
+def observation_space(mdp: FiniteMDP, *, one_hot: bool) -> spaces.Space[Any]:
+    """Return the space of one-hot vectors of states, or of their numbers."""
+    if one_hot:
+        return spaces.Box(0.0, 1.0, (mdp.num_states,), np.float32)
+    return spaces.Discrete(mdp.num_states)
+
+
+def cumulative(probabilities: Reals) -> Reals:
+    """Return cumulative sums along the last axis that end in exactly 1, so no sample misses."""
+    sums = np.cumsum(probabilities, axis=-1)
+    return sums / sums[..., -1:]
+
+
+def from_gymnasium(env: gymnasium.Env[Any, Any] | str, *, gamma: float) -> FiniteMDP:
+    """Return the MDP behind FrozenLake, CliffWalking, Taxi and others that publish a table `P`.
+
+    Rewards become r[s, a], averaged over the next state. Where transitions terminate, they lead to
+    one additional last state that pays nothing. Time limits are not part of the MDP.
+
+    Args:
+        env: An environment or its id.
+        gamma: Discount factor of the MDP.
     """
-    import gymnasium
-
     made = gymnasium.make(env) if isinstance(env, str) else env
     table: Any = getattr(made.unwrapped, "P", None)
     rho0: Any = getattr(made.unwrapped, "initial_state_distrib", None)
@@ -97,12 +104,5 @@ def from_gymnasium(env: "gymnasium.Env[Any, Any] | str", *, gamma: float) -> Fin
                 r[state, action] += probability * reward
     if isinstance(env, str):
         made.close()
-    if not P[:states, :, states].any():
-        return FiniteMDP(P[:states, :, :states], r[:states], np.asarray(rho0, np.float64), gamma)
-    return FiniteMDP(P, r, np.append(np.asarray(rho0, np.float64), 0.0), gamma)
-
-
-def cumulative_rows(probabilities: Any) -> Any:
-    """Cumulative sums along the last axis that end in exactly 1, so that no draw can miss them."""
-    sums = np.cumsum(probabilities, axis=-1)
-    return sums / sums[..., -1:]
+    used = states + 1 if P[:states, :, states].any() else states
+    return FiniteMDP(P[:used, :, :used], r[:used], np.append(rho0, 0.0)[:used], gamma)

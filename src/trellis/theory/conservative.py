@@ -14,32 +14,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from trellis.theory import bounds, kl_ball
-from trellis.theory.mdp import Array, Evaluation
+from trellis.theory.mdp import PolicyEvaluation, Reals
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
     """One step of conservative policy iteration, before it is taken."""
 
-    target: Array
+    target: Reals
     """π', the greedy policy of the old one's advantages."""
     step: float
     """α, the weight of the target."""
-    policy: Array
+    policy: Reals
     """(1 − α) old + α π'."""
     guaranteed_gain: float
     """The bound's value at α: η rises at least this much."""
 
 
-def mix(old: Array, target: Array, step: float) -> Array:
-    """(1 − α) old + α target, Eq. 5."""
+def mix(old: Reals, target: Reals, step: float) -> Reals:
+    """Return (1 − α) old + α target, Eq. 5."""
     if not 0.0 <= step <= 1.0:
         raise ValueError(f"the step of a mixture must be in [0, 1], got {step}")
     return (1.0 - step) * old + step * target
 
 
-def best_step(old: Evaluation, target: Array) -> float:
-    """The α in [0, 1] that maximizes the lower bound of Eq. 6."""
+def best_step(old: PolicyEvaluation, target: Reals) -> float:
+    """Return the α in [0, 1] that maximizes the lower bound of Eq. 6."""
     gain = old.surrogate_gain(target)
     curvature = 2.0 * bounds.mixture_error(old, target, 1.0)
     if gain <= 0.0:
@@ -47,14 +47,14 @@ def best_step(old: Evaluation, target: Array) -> float:
     return 1.0 if gain >= curvature else gain / curvature
 
 
-def conservative_mixture(old: Evaluation) -> Mixture:
-    """The mixture with the greedy policy whose step maximizes the guaranteed gain."""
+def conservative_mixture(old: PolicyEvaluation) -> Mixture:
+    """Return the mixture with the greedy policy whose step maximizes the guaranteed gain."""
     target = kl_ball.greedy(old.policy, old.advantages)
     step = best_step(old, target)
     guaranteed = step * old.surrogate_gain(target) - bounds.mixture_error(old, target, step)
     return Mixture(target, step, mix(old.policy, target, step), float(np.maximum(guaranteed, 0.0)))
 
 
-def conservative_policy_iteration(old: Evaluation) -> Array:
-    """The step of conservative policy iteration, for `policy_iteration.iterate`."""
+def conservative_policy_iteration(old: PolicyEvaluation) -> Reals:
+    """Return the next policy of conservative policy iteration, for `policy_iteration.iterate`."""
     return conservative_mixture(old).policy

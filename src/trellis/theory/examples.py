@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trellis.theory.mdp import Array, FiniteMDP
+from trellis.theory.mdp import FiniteMDP, Reals
 
 # Up, right, down, left as (row, column) moves.
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -32,7 +32,7 @@ def garnet(
     gamma: float = 0.9,
     action_rewards: bool = False,
 ) -> FiniteMDP:
-    """A random MDP: each (s, a) leads to `branching` states with random probabilities.
+    """Return a random MDP: each (s, a) leads to `branching` states with random probabilities.
 
     The probabilities are the gaps between `branching` − 1 uniform cuts of [0, 1], as in Archibald,
     McKinnon and Thomas (1995). Rewards are standard normal per state (per state and action with
@@ -60,7 +60,7 @@ def garnet(
 def gridworld(
     layout: str = FOUR_ROOMS, *, gamma: float = 0.95, slip: float = 0.1, step_reward: float = 0.0
 ) -> FiniteMDP:
-    """A gridworld from a drawing: `S` start, `G` goal (+1), `X` pit (−1), `#` wall, `.` free.
+    """Return a gridworld: `S` start, `G` goal (+1), `X` pit (−1), `#` wall, `.` free.
 
     The actions are up, right, down, left; with probability `slip` the move is in one of the four
     directions at random, and a move into a wall or off the grid stays. Goal and pit pay on the
@@ -102,7 +102,7 @@ def gridworld(
 def chain(
     num_states: int, *, gamma: float = 0.9, slip: float = 0.0, small_reward: float = 0.01
 ) -> FiniteMDP:
-    """A corridor with a small reward at its start and 1 at its end: greed looks the wrong way.
+    """Return a corridor with a small reward at its start and reward 1 at its end.
 
     Action 0 goes left, 1 goes right, each the other way with probability `slip`; the ends hold.
     """
@@ -116,19 +116,13 @@ def chain(
         P[states, action, other] += slip
     r = np.zeros(num_states)
     r[0], r[-1] = small_reward, 1.0
-    rho0 = np.zeros(num_states)
-    rho0[0] = 1.0
-    return FiniteMDP(P, r, rho0, gamma)
+    return FiniteMDP(P, r, np.eye(num_states)[0], gamma)
 
 
 def random_policy(
-    mdp: FiniteMDP,
-    rng: np.random.Generator,
-    *,
-    concentration: float = 1.0,
-    zero_share: float = 0.0,
-) -> Array:
-    """A policy with Dirichlet rows, of whose probabilities about `zero_share` are exactly 0.
+    mdp: FiniteMDP, rng: np.random.Generator, *, concentration: float = 1.0, zero_share: float = 0.0
+) -> Reals:
+    """Return a policy with Dirichlet rows; about `zero_share` of its probabilities are exactly 0.
 
     Small concentrations give nearly deterministic rows; `zero_share` = 1 gives deterministic ones.
     """

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from trellis.theory.bounds import kl_divergence
-from trellis.theory.mdp import Array
+from trellis.theory.mdp import Reals
 
 TOLERANCE = 1e-12
 # exp of this and of its negative are normal numbers, with room for products with probabilities.
@@ -36,22 +36,22 @@ _LOG_SMALLEST_KL = -78.3
 _LOG_LARGEST_KL = 7.3
 
 
-class Solution(NamedTuple):
+class KLBallSolution(NamedTuple):
     """New rows and the multipliers λ of their divergences, one per state."""
 
-    policy: Array
-    multipliers: Array
+    policy: Reals
+    multipliers: Reals
 
 
-class _Rows:
-    """The constants of each state's problem, with advantages in units of their spread.
+class _StateProblems:
+    """The constants of each state's problem, with advantages in units of their range.
 
     `gap` is max A − A over the support of p, `beyond` is how much the best action outside of the
     support exceeds that maximum, or 0. At least one of them reaches 1 where there is anything to
     gain at all.
     """
 
-    def __init__(self, old: Array, advantages: Array):
+    def __init__(self, old: Reals, advantages: Reals):
         self.old = old
         support = old > 0.0
         best = np.where(support, advantages, -np.inf).max(axis=1)
@@ -68,11 +68,11 @@ class _Rows:
         self.mass_at_best = (old * (support & (self.gap == 0.0))).sum(axis=1)
         self.most_gain = self.unit * (self.mean_gap + self.beyond)
         """max_a A(a) − E_p A, without cancellation."""
-        self.last_log_x: Array | None = None
+        self.last_log_x: Reals | None = None
         """Where the search for the last radius ended: a good start for the next one."""
 
-    def kl_and_slope(self, x: Array) -> tuple[Array, Array]:
-        """KL(p ‖ π) at x, and its derivative by log x.
+    def kl_and_slope(self, x: Reals) -> tuple[Reals, Reals]:
+        """Return KL(p ‖ π) at x, and its derivative by log x.
 
         With z = ν − E_p A and w = (A − E_p A)/z, so that E_p w = 0, the divergence
         E_p log(ν − A) + log E_p[1/(ν − A)] is log(1 + E_p[w²/(1 − w)]) + E_p[log(1 − w) + w], in
@@ -88,8 +88,8 @@ class _Rows:
         slope = -(self.old * (y - mean[:, None]) ** 2).sum(axis=1) / mean
         return kl, slope
 
-    def policy(self, x: Array, multipliers: Array) -> Array:
-        """λ p/(x + gap), and what is left of the mass on the best action outside of p."""
+    def policy(self, x: Reals, multipliers: Reals) -> Reals:
+        """Return λ p/(x + gap), with the remaining mass on the best action outside of p."""
         new = multipliers[:, None] * self.old / (x[:, None] + self.gap)
         # What underflows to 0 would make the divergence infinite.
         new = np.maximum(new, np.finfo(float).tiny * (self.old > 0.0))
@@ -99,47 +99,49 @@ class _Rows:
         return new / new.sum(axis=1, keepdims=True)
 
 
-def within_kl(old: Array, advantages: Array, radius: float) -> Solution:
-    """Each state's best row with KL(old ‖ new) ≤ radius: the max-KL trust region, Eq. 11.
+def within_kl(old: Reals, advantages: Reals, radius: float) -> KLBallSolution:
+    """Return each state's best row with KL(old ‖ new) ≤ radius: the max-KL trust region, Eq. 11.
 
     A state where no action is better than what the row already has keeps its row, with λ = 0.
     """
     if radius <= 0.0:
-        return Solution(old, np.full(len(old), np.inf))
-    return _within_kl(_Rows(old, advantages), radius)
+        return KLBallSolution(old, np.full(len(old), np.inf))
+    return _within_kl(_StateProblems(old, advantages), radius)
 
 
-def at_multiplier(old: Array, advantages: Array, multiplier: float) -> Solution:
-    """Each state's best row for Σ_a π(a) A(a) − multiplier · KL(old ‖ new)."""
-    rows = _Rows(old, advantages)
-    multipliers = np.exp(np.clip(np.log(multiplier) - np.log(rows.unit), -_LOG_LIMIT, _LOG_LIMIT))
+def at_multiplier(old: Reals, advantages: Reals, multiplier: float) -> KLBallSolution:
+    """Return each state's best row for Σ_a π(a) A(a) − multiplier · KL(old ‖ new)."""
+    problems = _StateProblems(old, advantages)
+    multipliers = np.exp(
+        np.clip(np.log(multiplier) - np.log(problems.unit), -_LOG_LIMIT, _LOG_LIMIT)
+    )
 
-    def excess(log_x: Array) -> tuple[Array, Array]:
+    def excess(log_x: Reals) -> tuple[Reals, Reals]:
         x = np.exp(log_x)
-        y = x[:, None] / (x[:, None] + rows.gap)
+        y = x[:, None] / (x[:, None] + problems.gap)
         first, second = (old * y).sum(axis=1), (old * y * y).sum(axis=1)
         return np.log(multipliers * first) - log_x, -second / first
 
     # mass_at_best/x ≤ Σ p/(x + gap) ≤ 1/x encloses the root of Σ λp/(x + gap) = 1.
     high = np.log(multipliers)
-    low = high + np.log(rows.mass_at_best)
+    low = high + np.log(problems.mass_at_best)
     x = np.exp(_decreasing_root(excess, low, high, high))
-    new = rows.policy(np.maximum(x, rows.beyond), multipliers)
-    return Solution(new, np.full(len(old), multiplier))
+    new = problems.policy(np.maximum(x, problems.beyond), multipliers)
+    return KLBallSolution(new, np.full(len(old), multiplier))
 
 
-def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> Solution:
-    """argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) − penalty · max_s KL(old ‖ π): Algorithm 1's problem.
+def penalized(old: Reals, advantages: Reals, weights: Reals, penalty: float) -> KLBallSolution:
+    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) − penalty · max_s KL(old ‖ π): Algorithm 1.
 
     Every state gets the same divergence t, also those of weight 0, where it costs nothing. The
     penalty may forbid any step: from a deterministic row the gain is linear in t, and t = 0 is
     optimal when Σ_s w(s) max_a A(s, a) ≤ penalty. Without a penalty the answer is the greedy row.
     """
     if penalty <= 0.0:
-        return Solution(greedy(old, advantages), np.zeros(len(old)))
-    rows = _Rows(old, advantages)
-    unchanged = Solution(old, np.full(len(old), np.inf))
-    most = float(weights @ rows.most_gain)
+        return KLBallSolution(greedy(old, advantages), np.zeros(len(old)))
+    problems = _StateProblems(old, advantages)
+    unchanged = KLBallSolution(old, np.full(len(old), np.inf))
+    most = float(weights @ problems.most_gain)
     # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `top` the slope is below C.
     top = float(np.log(most) - np.log(penalty)) if most > 0.0 else -np.inf
     top = bottom = min(top, _LOG_LARGEST_KL)
@@ -148,7 +150,7 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
 
     @functools.cache
     def excess(log_radius: float) -> float:
-        multipliers = _within_kl(rows, np.exp(log_radius)).multipliers
+        multipliers = _within_kl(problems, np.exp(log_radius)).multipliers
         return float(np.log(max(weights @ multipliers, np.finfo(float).tiny)) - np.log(penalty))
 
     while excess(bottom) < 0.0:
@@ -156,15 +158,15 @@ def penalized(old: Array, advantages: Array, weights: Array, penalty: float) -> 
         if bottom < _LOG_SMALLEST_KL:
             return unchanged
     root = top if bottom == top else _root(excess, bottom, min(bottom + 6.0, top))
-    return _within_kl(rows, float(np.exp(root)))
+    return _within_kl(problems, float(np.exp(root)))
 
 
-def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float) -> Solution:
-    """argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) with Σ_s w(s) KL(old ‖ π) / Σ w ≤ radius: Eq. 12."""
-    unchanged = Solution(old, np.full(len(old), np.inf))
+def within_mean_kl(old: Reals, advantages: Reals, weights: Reals, radius: float) -> KLBallSolution:
+    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) with mean KL(old ‖ π) over w ≤ radius: Eq. 12."""
+    unchanged = KLBallSolution(old, np.full(len(old), np.inf))
     seen = weights > 0.0
-    spread = float(_Rows(old, advantages).most_gain[seen].max())
-    if radius <= 0.0 or spread <= 0.0:
+    most_gain = float(_StateProblems(old, advantages).most_gain[seen].max())
+    if radius <= 0.0 or most_gain <= 0.0:
         return unchanged
     shares = weights[seen] / weights.sum()
 
@@ -174,7 +176,7 @@ def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float)
         kl = shares @ kl_divergence(old[seen], new)
         return float(np.log(max(kl, np.finfo(float).tiny) / radius))
 
-    low = high = float(np.log(spread))
+    low = high = float(np.log(most_gain))
     while excess(high) > 0.0:
         high += 2.0
     stride = 1.0
@@ -188,10 +190,10 @@ def within_mean_kl(old: Array, advantages: Array, weights: Array, radius: float)
     return at_multiplier(old, advantages, float(np.exp(root)))
 
 
-def greedy(old: Array, advantages: Array) -> Array:
-    """All mass on the best action of each state; where the old row is best already, it stays.
+def greedy(old: Reals, advantages: Reals) -> Reals:
+    """Return all mass on the best action of each state, or the old row where it is best already.
 
-    Staying put makes policy iteration stop where ties or rounding would let it wander.
+    Keeping the row makes policy iteration stop where ties or rounding would let it wander.
     """
     new = np.zeros_like(old)
     new[np.arange(len(old)), advantages.argmax(axis=1)] = 1.0
@@ -199,39 +201,41 @@ def greedy(old: Array, advantages: Array) -> Array:
     return np.where(stay[:, None], old, new)
 
 
-def _within_kl(rows: _Rows, radius: float) -> Solution:
-    x = np.maximum(_x_at_kl(rows, radius), rows.beyond)
+def _within_kl(problems: _StateProblems, radius: float) -> KLBallSolution:
+    x = np.maximum(_x_at_kl(problems, radius), problems.beyond)
     x = np.where(x > 0.0, x, 1.0)
-    inside = 1.0 / (rows.old / (x[:, None] + rows.gap)).sum(axis=1)
+    inside = 1.0 / (problems.old / (x[:, None] + problems.gap)).sum(axis=1)
     # Where mass goes outside of the support, ν stays put and KL = t is solved for λ in closed form.
-    crossing = np.exp((rows.old * np.log(x[:, None] + rows.gap)).sum(axis=1) - radius)
-    crossed = (rows.beyond > 0.0) & (x <= rows.beyond)
+    crossing = np.exp((problems.old * np.log(x[:, None] + problems.gap)).sum(axis=1) - radius)
+    crossed = (problems.beyond > 0.0) & (x <= problems.beyond)
     multipliers = np.where(crossed, np.minimum(crossing, inside), inside)
-    still = ~rows.varies & (rows.beyond == 0.0)
-    new = np.where(still[:, None], rows.old, rows.policy(x, multipliers))
-    return Solution(new, np.where(still, 0.0, multipliers * rows.unit))
+    still = ~problems.varies & (problems.beyond == 0.0)
+    new = np.where(still[:, None], problems.old, problems.policy(x, multipliers))
+    return KLBallSolution(new, np.where(still, 0.0, multipliers * problems.unit))
 
 
-def _x_at_kl(rows: _Rows, radius: float) -> Array:
-    """x at which each state's divergence is the radius or a hair less; 0 where none varies."""
-    var = np.where(rows.varies, rows.var, 1.0)
+def _x_at_kl(problems: _StateProblems, radius: float) -> Reals:
+    """Return x at which each state's divergence is just within the radius; 0 where none varies."""
+    var = np.where(problems.varies, problems.var, 1.0)
     # KL ≤ E[w²/(1 − w)] ≤ var/x² from above; from below keep only the best action in 1/(ν − A).
     high = 0.5 * np.log(var / radius)
-    logs = np.log(rows.gap, out=np.zeros_like(rows.gap), where=rows.gap > 0.0)
-    others = np.where(rows.varies, (rows.old * (rows.gap > 0.0)).sum(axis=1), 1.0)
+    logs = np.log(problems.gap, out=np.zeros_like(problems.gap), where=problems.gap > 0.0)
+    others = np.where(problems.varies, (problems.old * (problems.gap > 0.0)).sum(axis=1), 1.0)
     with np.errstate(over="ignore"):
-        low = (np.log(rows.mass_at_best) + (rows.old * logs).sum(axis=1) - radius) / others
+        low = (np.log(problems.mass_at_best) + (problems.old * logs).sum(axis=1) - radius) / others
     low, high = np.clip(low, -_LOG_LIMIT, _LOG_LIMIT), np.clip(high, -_LOG_LIMIT, _LOG_LIMIT)
 
-    def excess(log_x: Array) -> tuple[Array, Array]:
-        kl, slope = rows.kl_and_slope(np.exp(log_x))
-        kl = np.where(rows.varies & (kl > 0.0), kl, radius)
-        return np.log(kl / radius), np.where(rows.varies, slope / kl, -1.0)
+    def excess(log_x: Reals) -> tuple[Reals, Reals]:
+        kl, slope = problems.kl_and_slope(np.exp(log_x))
+        kl = np.where(problems.varies & (kl > 0.0), kl, radius)
+        return np.log(kl / radius), np.where(problems.varies, slope / kl, -1.0)
 
     # For small t, KL ≈ var/(2x²).
-    start = high - 0.5 * np.log(2.0) if rows.last_log_x is None else rows.last_log_x
-    rows.last_log_x = log_x = _decreasing_root(excess, low, high, start)
-    return np.where(rows.varies, np.exp(log_x + TOLERANCE * np.maximum(1.0, np.abs(log_x))), 0.0)
+    start = high - 0.5 * np.log(2.0) if problems.last_log_x is None else problems.last_log_x
+    problems.last_log_x = log_x = _decreasing_root(excess, low, high, start)
+    return np.where(
+        problems.varies, np.exp(log_x + TOLERANCE * np.maximum(1.0, np.abs(log_x))), 0.0
+    )
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -239,9 +243,9 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _decreasing_root(
-    function: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, start: Array
-) -> Array:
-    """Roots of decreasing functions, elementwise, by Newton's method inside [low, high].
+    function: Callable[[Reals], tuple[Reals, Reals]], low: Reals, high: Reals, start: Reals
+) -> Reals:
+    """Return roots of decreasing functions, elementwise, by Newton's method inside [low, high].
 
     `function` gives values and derivatives. A Newton step that leaves the bracket is replaced by
     its middle, so the method never does worse than bisection.
@@ -261,8 +265,8 @@ def _decreasing_root(
     return point
 
 
-def _log_remainder(w: Array, rest: Array) -> Array:
-    """log(1 − w) + w, with rest = 1 − w; by its series near 0, where the sum would cancel."""
+def _log_remainder(w: Reals, rest: Reals) -> Reals:
+    """Return log(1 − w) + w with rest = 1 − w, by its series near 0 where the sum would cancel."""
     near = np.abs(w) < 0.02
     u = np.where(near, w, 0.0)
     series = np.full_like(u, 1.0 / 10.0)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-Array = NDArray[np.float64]
+Reals = NDArray[np.float64]
 
 # How far a row may be from summing to 1: wide enough for sums of decimal fractions in float64,
 # tight enough to refuse float32 tables, whose error would drown the tolerances of the theory.
@@ -33,11 +33,11 @@ SUM_TOLERANCE = 1e-8
 class FiniteMDP:
     """(S, A, P, r, ρ₀, γ) of Section 2, checked when made; its arrays cannot be written to."""
 
-    P: Array
+    P: Reals
     """P[s, a, s']: the probability of s' after action a in state s."""
-    r: Array
+    r: Reals
     """r[s] as in the paper, or r[s, a]; collected in the state in which the action is chosen."""
-    rho0: Array
+    rho0: Reals
     """The distribution of the initial state."""
     gamma: float
     """The discount factor, in [0, 1)."""
@@ -46,7 +46,7 @@ class FiniteMDP:
         gamma = float(self.gamma)
         if not 0.0 <= gamma < 1.0:
             raise ValueError(f"gamma must be in [0, 1), got {self.gamma}")
-        P, r, rho0 = (_frozen(array) for array in (self.P, self.r, self.rho0))
+        P, r, rho0 = (_read_only(array) for array in (self.P, self.r, self.rho0))
         if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
             raise ValueError(f"P must have shape (states, actions, states), got {P.shape}")
         states, actions, _ = P.shape
@@ -84,42 +84,46 @@ class FiniteMDP:
         stays = (self.P[states, :, states] >= 1.0 - SUM_TOLERANCE).all(axis=1)
         return stays & (self.r.reshape(self.num_states, -1) == 0.0).all(axis=1)
 
-    def check_policy(self, policy: ArrayLike) -> Array:
-        """The policy as a float64 array [s, a], or an error that names its bad state and action."""
+    @property
+    def action_rewards(self) -> Reals:
+        """r[s, a], also where the rewards depend on the state alone."""
+        return np.broadcast_to(self.r.reshape(self.num_states, -1), self.P.shape[:2])
+
+    def check_policy(self, policy: ArrayLike) -> Reals:
+        """Return the policy as a float64 array [s, a]; raise `ValueError` where it is invalid."""
         policy = np.asarray(policy, np.float64)
-        if policy.shape != (self.num_states, self.num_actions):
+        if policy.shape != self.P.shape[:2]:
             raise ValueError(
-                f"a policy must have shape ({self.num_states}, {self.num_actions}) for"
+                f"a policy must have shape {self.P.shape[:2]} for"
                 f" {self.num_states} states and {self.num_actions} actions, got {policy.shape}"
             )
         _check_distributions("policy", policy, ("s",), "a")
         return policy
 
-    def uniform_policy(self) -> Array:
-        """Every action with the same probability."""
-        return np.full((self.num_states, self.num_actions), 1.0 / self.num_actions)
+    def uniform_policy(self) -> Reals:
+        """Return the policy that gives every action the same probability."""
+        return np.full(self.P.shape[:2], 1.0 / self.num_actions)
 
-    def transitions(self, policy: ArrayLike) -> Array:
-        """P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
+    def transitions(self, policy: ArrayLike) -> Reals:
+        """Return P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
         return np.matmul(self.check_policy(policy)[:, None, :], self.P)[:, 0, :]
 
-    def rewards(self, policy: ArrayLike) -> Array:
-        """r_π[s] = Σ_a π(a|s) r(s, a), which is r itself where r does not depend on the action."""
+    def rewards(self, policy: ArrayLike) -> Reals:
+        """Return r_π[s] = Σ_a π(a|s) r(s, a), which is r itself where it depends on s alone."""
         return self.r if self.r.ndim == 1 else (self.check_policy(policy) * self.r).sum(axis=1)
 
-    def lookahead(self, values: Array) -> Array:
-        """r(s, a) + γ Σ_s' P(s'|s, a) v(s'), as [s, a]: Q_π where the values are V_π."""
-        rewards = self.r[:, None] if self.r.ndim == 1 else self.r
-        return rewards + self.gamma * (self.P @ values)
+    def lookahead(self, values: Reals) -> Reals:
+        """Return r(s, a) + γ Σ_s' P(s'|s, a) v(s') as [s, a]: Q_π where the values are V_π."""
+        return self.action_rewards + self.gamma * (self.P @ values)
 
-    def evaluate(self, policy: ArrayLike) -> "Evaluation":
-        """All exact quantities of a policy, from one factorization."""
+    def evaluate(self, policy: ArrayLike) -> "PolicyEvaluation":
+        """Return all exact quantities of a policy, from one factorization."""
         policy = self.check_policy(policy)
         system = np.eye(self.num_states) - self.gamma * self.transitions(policy)
         factors = linalg.lu_factor(system, overwrite_a=True)
         values = linalg.lu_solve(factors, self.rewards(policy))
         q_values = self.lookahead(values)
-        return Evaluation(
+        return PolicyEvaluation(
             mdp=self,
             policy=policy,
             values=values,
@@ -129,32 +133,12 @@ class FiniteMDP:
             performance=float(self.rho0 @ values),
         )
 
-    def values(self, policy: ArrayLike) -> Array:
-        """V_π[s]."""
-        return self.evaluate(policy).values
-
-    def q_values(self, policy: ArrayLike) -> Array:
-        """Q_π[s, a]."""
-        return self.evaluate(policy).q_values
-
-    def advantages(self, policy: ArrayLike) -> Array:
-        """A_π[s, a]."""
-        return self.evaluate(policy).advantages
-
     def performance(self, policy: ArrayLike) -> float:
-        """η(π)."""
+        """Return η(π)."""
         return self.evaluate(policy).performance
 
-    def visitation(self, policy: ArrayLike) -> Array:
-        """ρ_π[s], discounted and unnormalized."""
-        return self.evaluate(policy).visitation
-
-    def surrogate(self, old: ArrayLike, new: ArrayLike) -> float:
-        """L_old(new), Eq. 3."""
-        return self.evaluate(old).surrogate(new)
-
-    def state_distributions(self, policy: ArrayLike, horizon: int) -> Array:
-        """P(s_t = s | π) as [t, s], for t < horizon."""
+    def state_distributions(self, policy: ArrayLike, horizon: int) -> Reals:
+        """Return P(s_t = s | π) as [t, s], for t < horizon."""
         transitions = self.transitions(policy)
         rows = np.empty((horizon, self.num_states))
         now = self.rho0
@@ -165,18 +149,18 @@ class FiniteMDP:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class PolicyEvaluation:
     """The exact quantities of one policy in one MDP."""
 
     mdp: FiniteMDP
-    policy: Array
-    values: Array
+    policy: Reals
+    values: Reals
     """V_π[s]."""
-    q_values: Array
+    q_values: Reals
     """Q_π[s, a]."""
-    advantages: Array
+    advantages: Reals
     """A_π[s, a]."""
-    visitation: Array
+    visitation: Reals
     """ρ_π[s], which sums to 1/(1 − γ)."""
     performance: float
     """η(π)."""
@@ -186,8 +170,8 @@ class Evaluation:
         """ε = max_{s,a} |A_π(s, a)| of Theorem 1."""
         return float(np.abs(self.advantages).max())
 
-    def expected_advantage(self, new: ArrayLike) -> Array:
-        """Ā(s) = Σ_a π̃(a|s) A_π(s, a), Appendix A.
+    def expected_advantage(self, new: ArrayLike) -> Reals:
+        """Return Ā(s) = Σ_a π̃(a|s) A_π(s, a), Appendix A.
 
         Taken over π̃ − π, which changes nothing, for Σ_a π(a|s) A_π(s, a) = 0, but makes Ā exactly
         0 for π̃ = π and small for small steps.
@@ -195,23 +179,23 @@ class Evaluation:
         return ((self.mdp.check_policy(new) - self.policy) * self.advantages).sum(axis=1)
 
     def surrogate_gain(self, new: ArrayLike) -> float:
-        """L_π(π̃) − L_π(π)."""
+        """Return L_π(π̃) − L_π(π)."""
         return float(self.visitation @ self.expected_advantage(new))
 
     def surrogate(self, new: ArrayLike) -> float:
-        """L_π(π̃), Eq. 3."""
+        """Return L_π(π̃), Eq. 3."""
         return self.performance + self.surrogate_gain(new)
 
 
-def _frozen(array: Any) -> Array:
-    """A float64 copy that refuses writing."""
+def _read_only(array: Any) -> Reals:
+    """Return a read-only float64 copy."""
     copy = np.array(array, np.float64)
     copy.flags.writeable = False
     return copy
 
 
-def _check_distributions(name: str, array: Array, axes: tuple[str, ...], last: str) -> None:
-    """Every row along the last axis is a probability distribution, or an error says which is not.
+def _check_distributions(name: str, array: Reals, axes: tuple[str, ...], last: str) -> None:
+    """Raise `ValueError` for the first row along the last axis that is no distribution.
 
     `axes` are the names of the leading axes and `last` is the name of the last one.
     """

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from trellis.theory.bounds import max_total_variation, theorem1_error
-from trellis.theory.mdp import Evaluation
+from trellis.theory.mdp import PolicyEvaluation
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Perturbation:
         return self.first_order + self.second_order
 
 
-def expand(old: Evaluation, new: ArrayLike) -> Perturbation:
-    """Appendix B's expansion of η(new) − η(old), by the matrices themselves."""
+def expand(old: PolicyEvaluation, new: ArrayLike) -> Perturbation:
+    """Return Appendix B's expansion of η(new) − η(old), from the matrices themselves."""
     mdp = old.mdp
     if mdp.r.ndim != 1:
         raise ValueError(

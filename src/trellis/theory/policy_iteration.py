@@ -4,8 +4,8 @@ Algorithm 1 takes π_{i+1} = argmax_π M_i(π), with the minorizer M_i(π) = L_{
 C max_s KL(π_i ‖ π) and C = 4εγ/(1 − γ)². As M_i ≤ η and M_i(π_i) = η(π_i), the performance rises
 at least as much as M_i does (Eq. 10). The trust-region forms maximize L with max KL ≤ δ (Eq. 11)
 or mean KL ≤ δ (Eq. 12) and promise nothing; without any constraint the step is exact policy
-iteration. A step is a function from an `Evaluation` to a new policy, so the methods are a table,
-and `iterate` runs any of them. How the maxima are found, and how exactly, is in `kl_ball`.
+iteration. A step is a function from a `PolicyEvaluation` to a new policy, so the methods are a
+table, and `iterate` runs any of them. How the maxima are found, and how exactly, is in `kl_ball`.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from trellis.theory import bounds, kl_ball
-from trellis.theory.mdp import Array, Evaluation, FiniteMDP
+from trellis.theory.mdp import FiniteMDP, PolicyEvaluation, Reals
 
-Step = Callable[[Evaluation], Array]
+PolicyUpdate = Callable[[PolicyEvaluation], Reals]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ class Certificate:
         return self.after - self.before
 
     @property
-    def penalty(self) -> float:
-        """C = 4εγ/(1 − γ)²."""
-        return bounds.penalty_coefficient(self.epsilon, self.gamma)
-
-    @property
     def minorizer_gain(self) -> float:
         """M(new) − M(old): what the KL form (Eq. 9) promises for the gain."""
         return self.surrogate_gain - bounds.kl_error(self.epsilon, self.gamma, self.max_kl)
@@ -74,12 +69,12 @@ class Iteration:
     """One step of a method: where it arrived, and with what certificate."""
 
     index: int
-    new: Evaluation
+    new: PolicyEvaluation
     certificate: Certificate
 
 
-def certify(old: Evaluation, new: Evaluation) -> Certificate:
-    """The certificate of a step between two evaluated policies."""
+def certify(old: PolicyEvaluation, new: PolicyEvaluation) -> Certificate:
+    """Return the certificate of a step between two evaluated policies."""
     return Certificate(
         before=old.performance,
         after=new.performance,
@@ -92,8 +87,10 @@ def certify(old: Evaluation, new: Evaluation) -> Certificate:
     )
 
 
-def iterate(mdp: FiniteMDP, policy: ArrayLike, step: Step, iterations: int) -> Iterator[Iteration]:
-    """Runs a method for that many iterations, one at a time."""
+def iterate(
+    mdp: FiniteMDP, policy: ArrayLike, step: PolicyUpdate, iterations: int
+) -> Iterator[Iteration]:
+    """Run a method for so many iterations and yield each."""
     old = mdp.evaluate(policy)
     for index in range(iterations):
         new = mdp.evaluate(step(old))
@@ -101,33 +98,33 @@ def iterate(mdp: FiniteMDP, policy: ArrayLike, step: Step, iterations: int) -> I
         old = new
 
 
-def algorithm1(old: Evaluation) -> Array:
-    """argmax_π L(π) − C max KL(old ‖ π): Algorithm 1's step, with the paper's C."""
+def algorithm1(old: PolicyEvaluation) -> Reals:
+    """Return argmax_π L(π) − C max KL(old ‖ π): Algorithm 1's step, with the paper's C."""
     penalty = bounds.penalty_coefficient(old.max_advantage, old.mdp.gamma)
     return kl_ball.penalized(old.policy, old.advantages, old.visitation, penalty).policy
 
 
-def max_kl_trust_region(max_kl: float) -> Step:
-    """argmax_π L(π) with KL(old ‖ π) ≤ max_kl in every state: δ of Eq. 11."""
+def max_kl_trust_region(max_kl: float) -> PolicyUpdate:
+    """Return the step argmax_π L(π) with KL(old ‖ π) ≤ max_kl in every state: δ of Eq. 11."""
     _check_radius("max_kl", max_kl)
     return lambda old: kl_ball.within_kl(old.policy, old.advantages, max_kl).policy
 
 
-def mean_kl_trust_region(mean_kl: float) -> Step:
-    """argmax_π L(π) with E_{s~ρ_old} KL(old ‖ π) ≤ mean_kl: δ of Eq. 12."""
+def mean_kl_trust_region(mean_kl: float) -> PolicyUpdate:
+    """Return the step argmax_π L(π) with E_{s~ρ_old} KL(old ‖ π) ≤ mean_kl: δ of Eq. 12."""
     _check_radius("mean_kl", mean_kl)
     return lambda old: (
         kl_ball.within_mean_kl(old.policy, old.advantages, old.visitation, mean_kl).policy
     )
 
 
-def policy_iteration(old: Evaluation) -> Array:
-    """argmax_π L(π) in every state: the step of exact policy iteration, without a constraint."""
+def policy_iteration(old: PolicyEvaluation) -> Reals:
+    """Return argmax_π L(π) in every state: the step of exact policy iteration."""
     return kl_ball.greedy(old.policy, old.advantages)
 
 
-def optimal_values(mdp: FiniteMDP, *, tolerance: float = 1e-12) -> Array:
-    """V* by value iteration, to within the tolerance (or rounding, where that is coarser)."""
+def optimal_values(mdp: FiniteMDP, *, tolerance: float = 1e-12) -> Reals:
+    """Return V* by value iteration, to the tolerance (or to rounding, where that is coarser)."""
     values = np.zeros(mdp.num_states)
     floor = 4.0 * np.finfo(float).eps
     while True:
@@ -141,7 +138,7 @@ def optimal_values(mdp: FiniteMDP, *, tolerance: float = 1e-12) -> Array:
 
 
 def optimal_performance(mdp: FiniteMDP, *, tolerance: float = 1e-12) -> float:
-    """max_π η(π) = Σ_s ρ₀(s) V*(s)."""
+    """Return max_π η(π) = Σ_s ρ₀(s) V*(s)."""
     return float(mdp.rho0 @ optimal_values(mdp, tolerance=tolerance))
 
 

@@ -1,163 +1,114 @@
-"""The parts of a training run, made from its configuration: environments, policy, critic, sampler.
+"""The parts of a training run, built once from its configuration.
 
-What can be refused is refused here, before anything runs.
+`build_model` makes what learns, for the spaces of an environment; `build_sampler` what collects
+samples. A configuration that does not fit its environment is refused here.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from trellis import envs
 from trellis.config import TrainConfig
-from trellis.envs.spaces import Encoder, PictureFeatures, action_kind
+from trellis.envs.batch import BatchEnv
 from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
 from trellis.estimation.surrogate import Estimator
-from trellis.policies.convolutions import ConvNet
-from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.policies.networks import MLP
+from trellis.policies.build import build_policy, require_fit
 from trellis.policies.policy import Policy
 from trellis.sampling.proposals import Proposal
 from trellis.sampling.single_path import SinglePath
 from trellis.sampling.vine import Vine
+from trellis.spaces import Encoder, PictureFeatures, Spaces, moments_shape, observation_encoder
 
-MakeEnv = Callable[[int], envs.BatchEnv]
+MakeEnv = Callable[[int], BatchEnv]
+"""A function from a number of rows to a batch of environments."""
 
 
-def env_from_catalog(config: TrainConfig) -> MakeEnv:
-    """Batches of the environment that the configuration names, of any size."""
+@dataclass(frozen=True)
+class Model:
+    """What learns, for the spaces of one environment."""
 
-    def make(num_envs: int) -> envs.BatchEnv:
+    policy: Policy
+    """Network and distribution of π_θ."""
+    critic: Critic | None
+    """What estimates V, if anything does."""
+    encode: Encoder
+    """Function from a batch of observations to features."""
+    moments_shape: tuple[int, ...]
+    """Shape of the observation statistics."""
+    spaces: Spaces
+    """Observation space and action space."""
+
+
+def env_maker(config: TrainConfig) -> MakeEnv:
+    """Return a function that makes batches of the environment that the configuration names."""
+
+    def make(num_envs: int) -> BatchEnv:
         return envs.make(config.env, num_envs, nthread=config.threads, **config.env_options)
 
     return make
 
 
-def require_restorable(env: envs.BatchEnv) -> None:
-    """Refuses vine where states cannot be put back, with the reason and the alternatives."""
+def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None) -> Model:
+    """Return the model for an environment; closes the environment if it does not fit.
+
+    Args:
+        config: the settings.
+        env: a batch of the environment, of any size.
+        policy: a policy of the user's own; by default the one that the settings describe.
+    """
+    try:
+        if config.sampling.is_vine:
+            _require_restorable(env)
+        spaces = env.observation_space, env.action_space
+        if policy is None:
+            policy = build_policy(config.policy, *spaces)
+        else:
+            require_fit(policy, *spaces, env.env_id)
+        features, encode = observation_encoder(env.observation_space)
+        critic = _build_critic(config, features)
+        return Model(policy, critic, encode, moments_shape(features), spaces)
+    except BaseException:
+        env.close()
+        raise
+
+
+def _require_restorable(env: BatchEnv) -> None:
     try:
         env.require_restorable()
     except envs.NotRestorableError as error:
-        env.close()
         raise envs.NotRestorableError(
-            f"vine starts rollouts from states that it has seen, but {error}"
+            f"vine starts rollouts from states that it has visited, but {error}"
             " Or use --sampler single-path."
         ) from None
 
 
-def fit_policy(
-    policy: Policy | None, config: TrainConfig, features: int, env: envs.BatchEnv
-) -> Policy:
-    """The policy if there is one already, and it is of this environment's size and kind; else the
-    one that the configuration describes."""
-    if policy is None:
-        return build_policy(config, features, env)
-    if isinstance(policy.distribution, DiagGaussian | Categoricals):
-        _require_equal("actions", "distribution", policy.distribution, _distribution(env), env)
-    if isinstance(policy.network, MLP) and not isinstance(features, PictureFeatures):
-        _require_equal("observations", "network's inputs", policy.network.inputs, features, env)
-    if isinstance(policy.network, ConvNet) and isinstance(features, PictureFeatures):
-        inputs = policy.network.inputs
-        _require_equal("observations", "network's inputs", inputs, features.shape, env)
-    return policy
-
-
-def _require_equal(what: str, of: str, has: object, wanted: object, env: envs.BatchEnv) -> None:
-    if has != wanted:
-        env.close()
-        raise ValueError(
-            f"the policy does not fit the {what} of {env.env_id}: its {of} should be {wanted},"
-            f" got {has}"
-        )
-
-
-def build_policy(config: TrainConfig, features: int, env: envs.BatchEnv) -> Policy:
-    """The policy that the configuration describes, for the spaces of an environment."""
-    distribution = _distribution(env)
-    if isinstance(features, PictureFeatures):
-        network = _convolutions(config, features, distribution.num_outputs)
-    else:
-        network = MLP(
-            features,
-            config.policy.hidden,
-            distribution.num_outputs,
-            hidden_biases=config.policy.hidden_biases,
-            output_scale=config.policy.output_scale,
-        )
-    return Policy(network, distribution, config.policy.initial_log_std)
-
-
-def _distribution(env: envs.BatchEnv) -> DiagGaussian | Categoricals:
-    kind = action_kind(env.action_space)
-    return DiagGaussian(kind) if isinstance(kind, int) else Categoricals(kind)
-
-
-def _convolutions(config: TrainConfig, features: PictureFeatures, outputs: int) -> ConvNet:
-    policy = config.policy
-    if not policy.hidden_biases:
-        raise ValueError("a policy that looks at pictures always has hidden biases")
-    return ConvNet(
-        features.shape, policy.channels, policy.hidden, outputs, output_scale=policy.output_scale
-    )
-
-
-def build_critic(config: TrainConfig, features: int) -> Critic | None:
-    """What estimates V, if anything needs it: vine does for a bootstrap alone."""
+def _build_critic(config: TrainConfig, features: int) -> Critic | None:
+    """Return what estimates V, if anything needs it: vine does for a bootstrap alone."""
     settings = config.estimation
     if config.sampling.is_vine and not config.sampling.vine.bootstrap:
         return None
+    pictures = isinstance(features, PictureFeatures)
     match settings.critic:
         case "none":
             return None
         case "linear":
-            if isinstance(features, PictureFeatures):
-                raise ValueError("a linear critic cannot look at pictures: set critic to mlp")
+            if pictures:
+                raise ValueError("a linear critic does not support pictures: set critic to mlp")
             return LinearCritic(features)
         case "mlp":
-            pictures = isinstance(features, PictureFeatures)
-            return MLPCritic(
-                features.shape if pictures else features,
-                settings.critic_hidden,
-                settings.critic_learning_rate,
-                settings.critic_epochs,
-                settings.critic_minibatch,
-                config.policy.channels,
-            )
+            inputs = features.shape if pictures else features
+            return MLPCritic(inputs, settings, config.policy.channels)
 
 
 def build_sampler(
-    config: TrainConfig,
-    env: envs.BatchEnv,
-    make_env: MakeEnv,
-    policy: Policy,
-    encode: Encoder,
-    *,
-    shard: int = 0,
+    config: TrainConfig, env: BatchEnv, make_env: MakeEnv, model: Model, *, shard: int = 0
 ) -> tuple[SinglePath | Vine, Estimator]:
-    """What collects samples, and the estimator that goes with it."""
-    sampling, vine = config.sampling, config.sampling.vine
+    """Return what collects samples, and the estimator of the surrogate that goes with it."""
+    policy, encode, sampling = model.policy, model.encode, config.sampling
+    seed, gamma = config.seed, config.estimation.gamma
     if not sampling.is_vine:
-        sampler = SinglePath(
-            env,
-            policy,
-            encode,
-            steps=sampling.steps_per_env,
-            whole_paths=sampling.whole_paths,
-            seed=config.seed,
-            shard=shard,
-        )
+        sampler = SinglePath(env, policy, encode, sampling, seed=seed, shard=shard)
         return sampler, Estimator.IMPORTANCE
-    sampler = Vine(
-        env,
-        make_env,
-        policy,
-        encode,
-        trunk_length=vine.trunk_length,
-        states=vine.states,
-        actions=vine.actions,
-        rollout_length=vine.rollout_length,
-        gamma=config.estimation.gamma,
-        proposal=vine.proposal,
-        common_random_numbers=vine.common_random_numbers,
-        seed=config.seed,
-        shard=shard,
-    )
+    sampler = Vine(env, make_env, policy, encode, sampling, gamma=gamma, seed=seed, shard=shard)
     every = sampler.proposal is Proposal.EVERY
     return sampler, Estimator.ENUMERATED if every else Estimator.SELF_NORMALIZED

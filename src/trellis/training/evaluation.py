@@ -1,37 +1,71 @@
-"""How good a policy is: episodes on environments of their own, as a rule without exploration noise.
+"""How good a policy is: episodes on environments of their own, by default without noise.
 
 Seeds are the run's, the same at every evaluation, so that two policies of a run meet the same
 initial states.
 """
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from trellis.blas import one_blas_thread
-from trellis.envs.batch import BatchEnv, Observation
-from trellis.envs.spaces import Encoder
-from trellis.policies.policy import Policy
+from trellis.envs.batch import BatchEnv, Step
+from trellis.policies.saved import Actor, SavedPolicy
 from trellis.rng import Purpose, stream
-from trellis.training.state import Evaluation
+from trellis.training.build import MakeEnv, env_maker
 
-Player = Callable[[Observation], np.ndarray]
-"""From what is seen to an action for each row."""
-EVALUATION_LIMIT = 100_000
-"""Steps after which an episode that does not end is given up."""
+MAX_STEPS = 100_000
+"""Steps after which an episode that does not end is cut."""
+
+OnStep = Callable[[BatchEnv, Step, np.ndarray], None]
+"""Called after every step with the environments, the step, and which rows were active in it."""
 
 
-def play(env: BatchEnv, act: Player, seeds: np.ndarray) -> Evaluation:
-    """One episode in each row of a batch; `act` goes from what is seen to an action for each."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy achieved in some episodes."""
+
+    returns: np.ndarray
+    """Undiscounted return of each episode."""
+    lengths: np.ndarray
+    """Steps of each episode."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.returns)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return over episodes."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std_return(self) -> float:
+        """Standard deviation of the returns over episodes."""
+        return float(np.std(self.returns))
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of steps of an episode."""
+        return float(np.mean(self.lengths))
+
+
+def play(env: BatchEnv, act: Actor, seeds: np.ndarray, on_step: OnStep | None = None) -> Evaluation:
+    """Play one episode in each row of a batch, from these seeds."""
     count = len(seeds)
     observation = env.reset(np.arange(count), seeds)
     returns, lengths = np.zeros(count), np.zeros(count, np.int64)
     active = np.ones(count, bool)
     with one_blas_thread():
-        for _ in range(EVALUATION_LIMIT):
+        for _ in range(MAX_STEPS):
             step = env.step(act(observation), active)
             returns += np.where(active, step.reward, 0.0)
             lengths += active
+            if on_step is not None:
+                on_step(env, step, active)
             active = active & ~(step.terminated | step.truncated)
             if not active.any():
                 break
@@ -40,53 +74,49 @@ def play(env: BatchEnv, act: Player, seeds: np.ndarray) -> Evaluation:
 
 
 class Evaluator:
-    """Plays policies of one kind; environments are made when first needed, and kept."""
+    """Evaluates policies of one run; its environments are made when first needed, and kept."""
 
-    def __init__(
-        self,
-        make_env: Callable[[int], BatchEnv],
-        policy: Policy,
-        encode: Encoder,
-        seed: int,
-        *,
-        drawn: bool = False,
-    ):
-        self._make_env, self._policy, self._encode = make_env, policy, encode
-        self._seed, self._drawn = seed, drawn
+    def __init__(self, make_env: MakeEnv):
+        self._make_env = make_env
         self._env: BatchEnv | None = None
 
     def evaluate(
-        self, theta: np.ndarray, normalize: Callable[[np.ndarray], np.ndarray], episodes: int
+        self,
+        policy: SavedPolicy,
+        episodes: int,
+        *,
+        stochastic: bool | None = None,
+        on_step: OnStep | None = None,
     ) -> Evaluation:
-        """So many episodes, side by side."""
+        """Play episodes side by side, from the seeds of the policy's run."""
         if self._env is None or self._env.num_envs != episodes:
             self.close()
             self._env = self._make_env(episodes)
-        rng = stream(self._seed, Purpose.EVALUATION)
+        rng = stream(policy.config.seed, Purpose.EVALUATION)
         seeds = rng.integers(2**31, size=episodes)
-        return play(self._env, self.player(theta, normalize, rng), seeds)
-
-    def player(
-        self,
-        theta: np.ndarray,
-        normalize: Callable[[np.ndarray], np.ndarray],
-        rng: np.random.Generator,
-    ) -> Player:
-        """From what is seen to actions, in the policy's own terms: the most probable ones, or
-        drawn, with noise from `rng`."""
-        distribution = self._policy.distribution
-
-        def act(observation: Observation) -> np.ndarray:
-            features = normalize(self._encode(observation))
-            params, _ = self._policy.distribution_params(theta, features)
-            if not self._drawn:
-                return distribution.mode(params)
-            return distribution.sample(params, distribution.noise(rng, (len(features),)))
-
-        return act
+        return play(self._env, policy.actor(rng, stochastic=stochastic), seeds, on_step)
 
     def close(self) -> None:
-        """Lets go of the environments."""
+        """Close the environments."""
         if self._env is not None:
             self._env.close()
             self._env = None
+
+
+def evaluate_saved(
+    policy: SavedPolicy,
+    episodes: int,
+    *,
+    stochastic: bool | None = None,
+    on_step: OnStep | None = None,
+) -> Evaluation:
+    """Evaluate a saved policy in the environment that its settings name.
+
+    Args:
+        policy: the policy.
+        episodes: how many episodes to play, from seeds that depend on the run's own alone.
+        stochastic: whether to sample actions; by default as the run's evaluations do it.
+        on_step: called after every step.
+    """
+    with contextlib.closing(Evaluator(env_maker(policy.config))) as evaluator:
+        return evaluator.evaluate(policy, episodes, stochastic=stochastic, on_step=on_step)

@@ -11,13 +11,15 @@ import pytest
 
 import trellis.envs
 from tests.envs import contract
-from trellis.envs.batch import WorkerDiedError
+from trellis.envs.errors import WorkerDiedError
+from trellis.envs.workers import Workers
 
 gymnasium = pytest.importorskip("gymnasium")
 ale_py = pytest.importorskip("ale_py")
 from trellis.envs.atari.actions import FACTORED  # noqa: E402
 from trellis.envs.atari.batch import AtariBatch  # noqa: E402
-from trellis.envs.atari.screens import AtariGame  # noqa: E402
+from trellis.envs.atari.game import AtariGame  # noqa: E402
+from trellis.envs.atari.server import AtariServer  # noqa: E402
 
 GAMES = ("BeamRider", "Breakout", "Enduro", "Pong", "Qbert", "Seaquest", "SpaceInvaders")
 SIX = tuple(game for game in GAMES if game != "Qbert")
@@ -122,11 +124,11 @@ def test_10000_restores_in_a_row(game):
     env.reset(np.arange(4), np.arange(4))
     for action in contract.random_actions(env, rng, 60):
         env.step(action)
-    rows, pids = env.snapshot(np.arange(4)), env.pids
+    snapshot, pids = env.snapshot(np.arange(4)), env.pids
     actions = contract.random_actions(env, rng, 5)
     future = contract.rollout(env, actions)
     for _ in range(2500):
-        env.restore(np.arange(4), rows)
+        env.restore(np.arange(4), snapshot)
     for a, b in zip(future, contract.rollout(env, actions), strict=True):
         contract.assert_same_step(a, b, "after 10,000 restores")
     assert env.pids == pids
@@ -157,21 +159,19 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     rng, ids = np.random.default_rng(0), np.arange(4)
     assert contract.same(env.reset(ids, ids), undisturbed.reset(ids, ids))
     actions = contract.random_actions(env, rng, 24)
-    rows = None
     for t, action in enumerate(actions):
         if t in (5, 15, 20):
             os.kill(env.pids[0], signal.SIGKILL)
         if t == 10:  # one of its rows goes back to a state of another, with a stream of its own
-            rows = env.snapshot(np.array([2]))
+            snapshot = env.snapshot(np.array([2]))
             for batch in (env, undisturbed):
-                batch.restore(np.array([1]), rows)
+                batch.restore(np.array([1]), snapshot)
                 batch.reseed(np.array([1]), np.array([99]))
         if t == 20:
             env.reset(np.array([0]), np.array([7]))
             undisturbed.reset(np.array([0]), np.array([7]))
         contract.assert_same_step(env.step(action), undisturbed.step(action), f"at {t}")
-    assert env.workers_replaced == 3
-    assert caplog.text.count("another takes its place") == 3
+    assert caplog.text.count("a replacement replays") == 3
     os.kill(env.pids[1], signal.SIGKILL)
     ours, theirs = env.snapshot(ids), undisturbed.snapshot(ids)
     assert contract.same(env.restore(ids, theirs), undisturbed.restore(ids, ours))
@@ -183,7 +183,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     undisturbed.close()
 
 
-def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker():
+def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker(caplog):
     options = {"preprocessing": "paper", "sticky_actions": 0.25, "max_episode_steps": 9}
     env, whole = make("Pong", 5, **options), make("Pong", 5, **options)
     ids = np.arange(5)
@@ -205,7 +205,7 @@ def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker():
             if len(ended):  # while the other lane plays, or has yet to be asked
                 again = env.reset(ended, ended + 7)
                 assert np.array_equal(again, whole.reset(ended, ended + 7))
-    assert env.workers_replaced == 1
+    assert caplog.text.count("a replacement replays") == 1
     assert np.array_equal(env.elapsed, whole.elapsed)
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
     env.close()
@@ -237,12 +237,15 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_another():
 def test_lanes_do_not_depend_on_the_number_of_workers(monkeypatch, num_envs, edges):
     made = []
 
-    class NoProcesses:
-        def __init__(self, layout, edges):
-            made.append(edges)
-            self.memory = bytearray(layout.size)
+    class NoWorkers(Workers):
+        def __init__(self, build, arguments, **options):
+            super().__init__(build, [], **options)
+            made.append([0, *(stop for *_, stop in arguments)])
 
-    monkeypatch.setattr("trellis.envs.atari.batch.Processes", NoProcesses)
+        def receive(self, worker, seconds=None):
+            return None
+
+    monkeypatch.setattr("trellis.envs.atari.pool.Workers", NoWorkers)
     for workers in (1, 3, 7, 64):
         env = AtariBatch("ALE/Pong-v5", "pong", num_envs, workers=workers)
         assert [0, *(rows.stop for rows in env.lanes)] == edges
@@ -255,21 +258,21 @@ def test_lanes_do_not_depend_on_the_number_of_workers(monkeypatch, num_envs, edg
 def test_a_game_that_kills_its_workers_is_an_error(monkeypatch):
     env = make("Pong", 2)
     env.reset(np.arange(2), np.arange(2))
-    tell = env._tell
+    send = env._pool.send
 
-    def kill_and_tell(command, workers):
-        if command == b"s":
+    def kill_and_send(command, workers):
+        if command is AtariServer.step:
             os.kill(env.pids[0], signal.SIGKILL)
-        tell(command, workers)
+        send(command, workers)
 
-    monkeypatch.setattr(env, "_tell", kill_and_tell)
+    monkeypatch.setattr(env._pool, "send", kill_and_send)
     with pytest.raises(WorkerDiedError, match="died 3 times at the same place"):
         env.step(np.zeros(2, int))
     env.close()
 
 
 def test_the_worker_knows_nothing_of_jax():
-    code = "import sys, trellis.envs.atari.worker; sys.exit('jax' in sys.modules)"
+    code = "import sys, trellis.envs.atari.server; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

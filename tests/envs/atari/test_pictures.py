@@ -5,9 +5,9 @@ pytest.importorskip("ale_py")
 cv2 = pytest.importorskip("cv2")
 from numba import njit  # noqa: E402
 
-from trellis.envs.atari.kernels import UNKNOWN, compiled, look, taps  # noqa: E402
-from trellis.envs.atari.pictures import Pictures, _shrinking  # noqa: E402
-from trellis.envs.atari.screens import PREPROCESSINGS, AtariGame, emulator  # noqa: E402
+from trellis.envs.atari.game import PREPROCESSINGS, AtariGame, emulator  # noqa: E402
+from trellis.envs.atari.kernels import UNKNOWN, compiled, taps, update_gray  # noqa: E402
+from trellis.envs.atari.pictures import Pictures, shrinking  # noqa: E402
 
 STANDARD, TALL = (210, 160), (250, 160)
 
@@ -43,7 +43,7 @@ def test_weights_are_the_areas_that_pixels_share(source, target):
 def test_frames_are_the_bytes_of_opencv(name, screen):
     rng = np.random.default_rng(0)
     seen = PREPROCESSINGS[name]
-    shrink = _shrinking(AtariGame("pong", name), screen)
+    shrink = shrinking(AtariGame("pong", name), screen)
     frames = np.zeros((3, seen.height, seen.width), np.uint8)
     expected = list(frames.copy())
     halves = 0
@@ -63,7 +63,7 @@ def test_frames_are_the_bytes_of_opencv(name, screen):
 
 def test_rows_that_did_not_change_are_left_alone():
     rng = np.random.default_rng(1)
-    shrink = _shrinking(AtariGame("pong"), STANDARD)
+    shrink = shrinking(AtariGame("pong"), STANDARD)
     picture = rng.integers(256, size=STANDARD).astype(np.uint8)
     frames = np.zeros((2, 84, 84), np.uint8)
     shrink(picture, np.ones(210, bool), frames)
@@ -83,15 +83,15 @@ def test_looking_marks_what_changed_and_says_when_a_colour_is_new():
     grays = np.full(256, UNKNOWN, np.uint16)
     grays[[0, 8]] = 0, 77
     changed = np.zeros(210, bool)
-    assert look(screen, before, gray, grays, changed)
+    assert update_gray(screen, before, gray, grays, changed)
     assert not changed.any()
     screen[5, 159] = 8
-    assert look(screen, before, gray, grays, changed)
+    assert update_gray(screen, before, gray, grays, changed)
     assert np.flatnonzero(changed).tolist() == [5]
     assert gray.sum() == gray[5, 159] == 77
     assert before[5, 159] == 8
     screen[7, 0] = 10
-    assert not look(screen, before, gray, grays, changed)
+    assert not update_gray(screen, before, gray, grays, changed)
     assert np.flatnonzero(changed).tolist() == [5, 7]
 
 
@@ -110,7 +110,7 @@ def test_compiled_code_does_without_a_place_to_keep_it(monkeypatch):
 def test_frames_of_a_game_are_those_of_whole_screens(name):
     game = AtariGame("seaquest", name)
     ale = emulator(game)
-    seen = game.seen
+    seen = game.frame
     row = {
         "frames": np.zeros((2, seen.height, seen.width), np.uint8),
         "pooled": np.zeros(STANDARD, np.uint8),
@@ -122,15 +122,15 @@ def test_frames_of_a_game_are_those_of_whole_screens(name):
         ale.act(int(rng.integers(18)))
         whole = ale.getScreenGrayscale()
         if seen.pools:
-            pictures.look_before()
+            pictures.read(previous=True)
             ale.act(int(rng.integers(18)))
             whole = np.maximum(whole, ale.getScreenGrayscale())
-        pictures.look()
-        pictures.show()
+        pictures.read()
+        pictures.append()
         np.testing.assert_array_equal(row["frames"][-1], by_opencv(name, whole), f"step {step}")
         if step % 50 == 20:  # as when a state is restored
             row["frames"][...] = 3
             row["pooled"][...] = 3
-            pictures.forget()
+            pictures.invalidate()
         if ale.game_over():
             ale.reset_game()

@@ -1,13 +1,17 @@
-"""Gymnasium environments, one object per row: against Gymnasium itself, and at the border."""
+"""Gymnasium environments, one object each: against Gymnasium itself, and with odd spaces."""
+
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import trellis.envs
 from trellis.envs.batch import Restorability
+from trellis.envs.gym.batch import GymBatch
 from trellis.envs.gym.make import make_gym
-from trellis.envs.gym.rows import GymBatch
 
 ROWS = np.arange(3)
 
@@ -90,7 +94,7 @@ class OneStep(gymnasium.Env):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "FrozenLake-v1", "Hopper-v5"])
 def test_same_episodes_as_gymnasium(env_id, workers):
-    batch = make_gym(env_id, 3, workers=workers, max_episode_steps=7, vector=False)
+    batch = make_gym(env_id, 3, workers=workers, max_episode_steps=7)
     singles = [gymnasium.make(env_id, max_episode_steps=7) for _ in ROWS]
     seeds = np.array([5, 6, 7])
     first = batch.reset(ROWS, seeds)
@@ -205,7 +209,7 @@ def test_refuses_what_it_cannot_batch():
         make_gym(Words, 1)
     with pytest.raises(ValueError, match="Wrap it in an ActionWrapper"):
         make_gym(Pairs, 1)
-    with pytest.raises(ValueError, match="each row needs its own"):
+    with pytest.raises(ValueError, match="each environment needs its own"):
         make_gym(lambda: shared, 2)
     with pytest.raises(TypeError, match=r"not a gymnasium\.Env"):
         make_gym(dict, 1)
@@ -215,14 +219,58 @@ def test_refuses_what_it_cannot_batch():
         make_gym(OneStep, 0)
 
 
+def test_an_id_with_a_vector_environment_alone_is_refused():
+    env_id = "trellis-test/OnlyVector-v0"
+    gymnasium.register(env_id, vector_entry_point="gymnasium.vector:SyncVectorEnv")
+    try:
+        with pytest.raises(ValueError, match="has only a vector environment"):
+            make_gym(env_id, 2)
+        with pytest.raises(ValueError, match="Give a callable that returns one"):
+            trellis.envs.make(env_id, 2)
+    finally:
+        gymnasium.registry.pop(env_id)
+
+
+def test_workers_make_an_id_that_was_registered_here_alone():
+    env_id = "trellis-test/OneStep-v0"
+    gymnasium.register(env_id, OneStep)
+    try:
+        batch = make_gym(env_id, 2, workers=2)
+    finally:
+        gymnasium.registry.pop(env_id)
+    batch.reset(np.arange(2), np.arange(2))
+    assert batch.step(np.zeros(2, int)).terminated.all()
+    batch.close()
+
+
+def test_workers_do_not_import_the_script_that_made_them(tmp_path):
+    """So a script needs no `if __name__ == "__main__":`, and may define its environment."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gymnasium, numpy as np, trellis.envs\n"
+        "class Mine(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Discrete(3)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None): return 1, {}\n"
+        "    def step(self, action): return 2, 0.5, True, False, {}\n"
+        "batch = trellis.envs.make(Mine, 2, workers=2)\n"
+        "batch.reset(np.arange(2), np.arange(2))\n"
+        "assert batch.step(np.zeros(2, int)).reward.tolist() == [0.5, 0.5]\n"
+        "print('made once')\n"
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "made once\n"
+
+
 def test_pictures():
-    class Drawn(OneStep):
+    class Pictured(OneStep):
         render_mode = "rgb_array"
 
         def render(self):
             return np.full((4, 6, 3), 7, np.uint8)
 
-    batch = make_gym(Drawn, 2)
+    batch = make_gym(Pictured, 2)
     batch.reset(np.arange(2), np.arange(2))
     assert batch.render(1).shape == (4, 6, 3)
     with pytest.raises(ValueError, match="render_mode='rgb_array'"):

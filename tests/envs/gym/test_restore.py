@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 from tests.envs import contract
-from trellis.envs.batch import NotRestorableError, Restorability, leaves
+from trellis.envs.batch import Restorability, leaves
+from trellis.envs.errors import NotRestorableError
 from trellis.envs.gym.make import make_gym
 
 SERIALIZABLE = ["Hopper-v5", "Ant-v5", "Reacher-v5", "Swimmer-v5"]
@@ -22,7 +23,7 @@ LIMIT = 9
 
 
 class Walk(gymnasium.Env):
-    """A random walk that hands its state out and takes it back."""
+    """A random walk with get_state and set_state."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -79,7 +80,7 @@ class ForgetfulWalk(Walk):
 
 
 class GlobalWalk(Walk):
-    """Draws from the global generator, which no copy has."""
+    """Samples from the global generator, which no copy has."""
 
     get_state = set_state = None
 
@@ -99,7 +100,7 @@ def stacked_hopper():
     return FrameStackObservation(gymnasium.make("Hopper-v5"), 3)
 
 
-def draw(batch, rng):
+def sample(batch, rng):
     space = batch.action_space
     if isinstance(space, spaces.Discrete):
         return rng.integers(space.n, size=batch.num_envs)
@@ -120,9 +121,7 @@ def play(batch, actions):
 
 
 def by_id(env_id, **options):
-    return lambda num_envs: make_gym(
-        env_id, num_envs, vector=False, max_episode_steps=LIMIT, **options
-    )
+    return lambda num_envs: make_gym(env_id, num_envs, max_episode_steps=LIMIT, **options)
 
 
 def by_callable(make, **options):
@@ -187,17 +186,17 @@ def test_serializable_rows_are_plain_arrays_for_another_batch(make):
     batch.reset(np.arange(2), np.array([3, 4]))
     rng = np.random.default_rng(0)
     for _ in range(5):
-        batch.step(draw(batch, rng))
-    rows = batch.snapshot(np.arange(2))
-    assert all(values.dtype.kind in "fiu" for values in rows.values())
+        batch.step(sample(batch, rng))
+    snapshot = batch.snapshot(np.arange(2))
+    assert all(values.dtype.kind in "fiu" for values in snapshot.values())
     # Through bytes, as a checkpoint would, into rows that were never reset.
     written = {
         name: np.frombuffer(values.tobytes(), values.dtype).reshape(values.shape)
-        for name, values in rows.items()
+        for name, values in snapshot.items()
     }
     other = make_gym(make, 3, max_episode_steps=50)
     other.restore(np.array([2, 0]), written)
-    actions = [draw(batch, rng) for _ in range(6)]
+    actions = [sample(batch, rng) for _ in range(6)]
     seen, _ = play(batch, actions)
     moved = [np.stack([action[1], 0 * action[0], action[0]]) for action in actions]
     other.reset(np.array([1]), np.array([0]))
@@ -218,35 +217,35 @@ def test_restoring_twice_does_not_wear_the_snapshot_out():
     assert play(batch, actions)[0] == first
 
 
-def test_what_pygame_draws_on_is_shared_by_copies():
+def test_surfaces_of_pygame_are_shared_by_copies():
     class Surface:
         def __deepcopy__(self, memo):
             raise TypeError("cannot pickle 'pygame.surface.Surface' object")
 
     Surface.__module__ = "pygame.surface"
-    batch = make_gym("CartPole-v1", 1, vector=False)
+    batch = make_gym("CartPole-v1", 1)
     batch.reset(np.array([0]), np.array([0]))
     batch.envs[0].unwrapped.screen = Surface()
-    rows = batch.snapshot(np.array([0]))
+    snapshot = batch.snapshot(np.array([0]))
     seen, _ = play(batch, [np.array([1])] * 4)
-    batch.restore(np.array([0]), rows)
+    batch.restore(np.array([0]), snapshot)
     assert play(batch, [np.array([1])] * 4)[0] == seen
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", Walk])
-def test_reseeding_changes_what_is_drawn_and_nothing_else(env_id):
+def test_reseeding_changes_what_is_sampled_and_nothing_else(env_id):
     batch = make_gym(env_id, 2)
     batch.reset(np.arange(2), np.array([3, 3]))
-    rows = batch.snapshot(np.arange(2))
-    actions = [draw(batch, np.random.default_rng(0))] * 20
+    snapshot = batch.snapshot(np.arange(2))
+    actions = [sample(batch, np.random.default_rng(0))] * 20
     batch.reseed(np.arange(2), np.array([8, 8]))
     same = {k: v for k, v in batch.snapshot(np.arange(2)).items() if k.startswith("obs")}
     for name, values in same.items():
-        np.testing.assert_array_equal(values, rows[name])
+        np.testing.assert_array_equal(values, snapshot[name])
     actions = [np.repeat(action[:1], 2, axis=0) for action in actions]
     seen, _ = play(batch, actions)
     assert seen[0] == seen[1]
-    batch.restore(np.arange(2), rows)
+    batch.restore(np.arange(2), snapshot)
     assert play(batch, actions)[0] != seen
 
 
@@ -255,10 +254,10 @@ def test_copies_are_tried_where_handing_out_the_state_fails(make):
     batch = make_gym(make, 2)
     assert batch.restorability is Restorability.MEMORY
     batch.reset(np.arange(2), np.arange(2))
-    rows = batch.snapshot(np.arange(2))
+    snapshot = batch.snapshot(np.arange(2))
     actions = np.zeros((2, 2), np.float32)
     after = batch.step(actions).observation.copy()
-    batch.restore(np.arange(2), rows)
+    batch.restore(np.arange(2), snapshot)
     np.testing.assert_array_equal(batch.step(actions).observation, after)
 
 
@@ -266,8 +265,8 @@ def test_copies_are_tried_where_handing_out_the_state_fails(make):
     ("make", "reason"),
     [
         (LockedWalk, "cannot be copied"),
-        (GlobalWalk, "does not go on as it did"),
-        (ForgetfulWalk, "does not go on as it did"),
+        (GlobalWalk, "does not continue as before"),
+        (ForgetfulWalk, "does not continue as before"),
     ],
 )
 def test_says_why_it_cannot_be_restored_and_what_would_help(make, reason):

@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from trellis.envs.mujoco import paper
-from trellis.envs.mujoco import v5 as mujoco_v5
-from trellis.envs.mujoco.batch import ASSETS, MujocoBatch
+import trellis.envs
+from trellis.envs.mujoco import v5
+from trellis.envs.mujoco.batch import MujocoBatch
+from trellis.envs.mujoco.task import ASSETS
 
 OPTIONS = {
     "Swimmer-v5": {"frame_skip": 2, "ctrl_cost_weight": 0.3, "reset_noise_scale": 0.2},
@@ -35,7 +36,7 @@ OPTIONS = {
 
 def compare(env_id: str, seeds: int, steps: int, **options) -> None:
     """Both from the same seeds with the same actions; whoever ends is reset with the next seed."""
-    ours = mujoco_v5.make(env_id, seeds, **options)
+    ours = trellis.envs.make(env_id, seeds, **options)
     theirs = [gymnasium.make(env_id, **options) for _ in range(seeds)]
     assert ours.observation_space == theirs[0].observation_space
     assert ours.action_space == theirs[0].action_space
@@ -64,7 +65,7 @@ def compare(env_id: str, seeds: int, steps: int, **options) -> None:
         env.close()
 
 
-@pytest.mark.parametrize("env_id", mujoco_v5.TASKS)
+@pytest.mark.parametrize("env_id", v5.TASKS)
 def test_equals_gymnasium(env_id):
     compare(env_id, seeds=3, steps=120)
 
@@ -75,7 +76,7 @@ def test_options_mean_the_same(env_id):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env_id", mujoco_v5.TASKS)
+@pytest.mark.parametrize("env_id", v5.TASKS)
 def test_equals_gymnasium_at_length(env_id):
     compare(env_id, seeds=20, steps=1000)
 
@@ -84,12 +85,10 @@ def test_time_limit_truncates_where_gymnasium_does():
     compare("Reacher-v5", seeds=1, steps=101)
 
 
-@pytest.mark.parametrize(
-    ("make", "env_id"), [(mujoco_v5.make, "Hopper-v5"), (paper.make, "trellis/PaperWalker-v0")]
-)
-def test_thread_counts_do_not_change_a_bit(make, env_id):
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "trellis/PaperWalker-v0"])
+def test_thread_counts_do_not_change_a_bit(env_id):
     def run(nthread: int) -> bytes:
-        env, rng = make(env_id, 13, nthread=nthread), np.random.default_rng(0)
+        env, rng = trellis.envs.make(env_id, 13, nthread=nthread), np.random.default_rng(0)
         env.reset(np.arange(13), np.arange(13))
         out = []
         for _ in range(40):
@@ -103,7 +102,7 @@ def test_thread_counts_do_not_change_a_bit(make, env_id):
 
 
 def test_actions_beyond_the_bounds_are_clipped_and_cost_as_clipped():
-    env = mujoco_v5.make("HalfCheetah-v5", 2)
+    env = trellis.envs.make("HalfCheetah-v5", 2)
     env.reset(np.arange(2), np.zeros(2, int))
     step = env.step(np.array([[1.0] * 6, [50.0] * 6]))
     np.testing.assert_array_equal(step.observation[0], step.observation[1])
@@ -111,7 +110,7 @@ def test_actions_beyond_the_bounds_are_clipped_and_cost_as_clipped():
 
 
 def test_reset_takes_rows_in_any_order_or_none():
-    env = mujoco_v5.make("Hopper-v5", 4)
+    env = trellis.envs.make("Hopper-v5", 4)
     mixed = env.reset(np.array([2, 0]), np.array([7, 8]))
     plain = env.reset(np.array([1, 3]), np.array([8, 7]))
     np.testing.assert_array_equal(mixed, plain[::-1])
@@ -120,32 +119,32 @@ def test_reset_takes_rows_in_any_order_or_none():
 
 def test_an_unknown_option_is_refused_with_a_suggestion():
     with pytest.raises(TypeError, match="did you mean 'ctrl_cost_weight'"):
-        mujoco_v5.make("Hopper-v5", 1, ctrl_cost_wieght=0.1)
+        MujocoBatch("Hopper-v5", v5.TASKS["Hopper-v5"], 1, ctrl_cost_wieght=0.1)
 
 
 def test_a_model_that_is_not_there():
     with pytest.raises(FileNotFoundError, match="no MuJoCo model"):
-        mujoco_v5.make("Hopper-v5", 1, xml_file="hoper.xml")
+        trellis.envs.make("Hopper-v5", 1, xml_file="hoper.xml")
 
 
 def test_a_snapshot_of_another_task_is_refused():
-    rows = mujoco_v5.make("Walker2d-v5", 1).snapshot(np.arange(1))
+    snapshot = trellis.envs.make("Walker2d-v5", 1).snapshot(np.arange(1))
     with pytest.raises(ValueError, match="another task"):
-        mujoco_v5.make("Hopper-v5", 1).restore(np.arange(1), rows)
+        trellis.envs.make("Hopper-v5", 1).restore(np.arange(1), snapshot)
 
 
 def test_a_custom_model_by_path(tmp_path):
     text = (ASSETS / "hopper.xml").read_text().replace('timestep="0.002"', 'timestep="0.001"')
     (tmp_path / "mine.xml").write_text(text)
-    env = mujoco_v5.make("Hopper-v5", 1, xml_file=str(tmp_path / "mine.xml"))
+    env = trellis.envs.make("Hopper-v5", 1, xml_file=str(tmp_path / "mine.xml"))
     assert isinstance(env, MujocoBatch)
     assert env.seconds_per_step == pytest.approx(0.004)
 
 
 RENDER = """
 import numpy as np
-from trellis.envs.mujoco import paper
-env = paper.make("trellis/PaperHopper-v0", 2)
+import trellis.envs
+env = trellis.envs.make("trellis/PaperHopper-v0", 2)
 env.reset(np.arange(2), np.arange(2))
 one = env.render(0)
 assert one.shape == (480, 480, 3) and one.dtype == np.uint8 and one.std() > 10

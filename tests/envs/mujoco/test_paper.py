@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from mujoco.batch import Batch
 
+import trellis.envs
 from trellis.envs.mujoco import paper
-from trellis.envs.mujoco.batch import ASSETS, MujocoBatch
+from trellis.envs.mujoco.batch import MujocoBatch
+from trellis.envs.mujoco.task import ASSETS
 
 SWIMMER, HOPPER, WALKER = paper.TASKS
 every_task = pytest.mark.parametrize("env_id", paper.TASKS)
@@ -14,7 +16,7 @@ GEAR = {SWIMMER: 150.0, HOPPER: 200.0, WALKER: 100.0}
 
 
 def started(env_id: str, num_envs: int = 4, **options) -> MujocoBatch:
-    env = paper.make(env_id, num_envs, **options)
+    env = trellis.envs.make(env_id, num_envs, **options)
     env.reset(np.arange(num_envs), np.arange(num_envs))
     return env
 
@@ -26,18 +28,18 @@ def test_state_is_all_generalized_positions_and_velocities(env_id, size):
     observation = env.step(np.zeros((4, *env.action_space.shape))).observation
     data = env._batch.get_data(2)
     np.testing.assert_array_equal(observation[2], np.concatenate([data.qpos, data.qvel]))
-    hidden = paper.make(env_id, 1, exclude_current_positions_from_observation=True)
+    hidden = trellis.envs.make(env_id, 1, exclude_current_positions_from_observation=True)
     assert hidden.observation_space.shape == (size - 1,)
 
 
 @every_task
 def test_bodies_are_gymnasiums(env_id):
-    ours = paper.make(env_id, 1).model
+    ours = trellis.envs.make(env_id, 1).model
     theirs = mujoco.MjModel.from_xml_path(str(ASSETS / paper.TASKS[env_id].xml_file))
     for name in ("body_mass", "body_inertia", "body_pos", "jnt_range", "dof_damping", "qpos0"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     np.testing.assert_array_equal(ours.actuator_gear[:, 0], GEAR[env_id])
-    # All but the floor, whose size is drawn and not felt: a plane has no edge in MuJoCo.
+    # All but the floor, whose size is visible and not felt: a plane has no edge in MuJoCo.
     np.testing.assert_array_equal(ours.geom_size[1:], theirs.geom_size[1:])
 
 
@@ -157,13 +159,13 @@ def test_nothing_explodes(env_id, kind):
 @every_task
 def test_short_futures_converge_to_gymnasiums_integrator(env_id):
     """First order: half the step, half the distance from RK4 (at its own, finer step)."""
-    steps, shape = 2, (16, paper.make(env_id, 1).model.nu)
+    steps, shape = 2, (16, trellis.envs.make(env_id, 1).model.nu)
     actions = actions_for("random", steps, shape)
     task = paper.TASKS[env_id]
     seconds = task.options["timestep"] * task.frame_skip
 
     def end(integrator: int, timestep: float) -> np.ndarray:
-        model = paper.make(env_id, 1, timestep=timestep).model
+        model = trellis.envs.make(env_id, 1, timestep=timestep).model
         model.opt.integrator = integrator
         batch = Batch(model, 16, 1)
         batch.reset()
@@ -186,7 +188,7 @@ def test_short_futures_converge_to_gymnasiums_integrator(env_id):
 @pytest.mark.parametrize("kind", ["random", "bang-bang"])
 def test_without_islands_the_physics_is_the_same(env_id, kind):
     """To the bit, standing, falling and lying, with all that touches the floor then."""
-    model = paper.make(env_id, 1).model
+    model = trellis.envs.make(env_id, 1).model
     island = mujoco.mjtDisableBit.mjDSBL_ISLAND.value
 
     def states(flags: int) -> tuple[np.ndarray, np.ndarray]:
@@ -206,4 +208,4 @@ def test_without_islands_the_physics_is_the_same(env_id, kind):
 
 def test_a_unit_that_is_not_one():
     with pytest.raises(ValueError, match="control_unit must be one of"):
-        paper.make(HOPPER, 1, control_unit="newton")
+        trellis.envs.make(HOPPER, 1, control_unit="newton")

@@ -1,4 +1,4 @@
-"""From what a policy chooses to the numbers that ALE has for its 18 actions."""
+"""The actions of a policy as the numbers that ALE has for its 18 actions."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ FACTORED = np.array(
 
 
 class ActionTable:
-    """The actions of a game by one of three names.
+    """The actions that a policy may choose from in a game.
 
     Args:
         name: "minimal", "full" or "factored".
-        minimal: the numbers of those that do something in this game.
+        minimal: Numbers of the actions that have an effect in this game.
     """
 
     def __init__(self, name: str, minimal: tuple[int, ...]):
@@ -34,6 +34,6 @@ class ActionTable:
         )
 
     def numbers(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """ALE's number for each row of actions, (n,) or (n, 3) if they are factored."""
+        """Return ALE's number for each action, given as (n,), or (n, 3) if they are factored."""
         table = self._numbers
         return table[tuple(actions.T)] if table.ndim > 1 else table[actions]

@@ -1,13 +1,13 @@
-"""Frames from screens, by compiled code that leaves alone what has not changed.
+"""Compiled code that turns screens into frames and skips what has not changed.
 
-A screen comes as colour numbers. `look` finds the rows that differ from the last time and turns
-those into gray; `pool` takes the maximum of two screens there; `shrink` makes the rows of the frame
-that depend on them.
+A screen comes as colour numbers. `update_gray` finds the rows that differ from the last time and
+converts those to gray; `pool` takes the maximum of two screens there; `shrink` computes the rows
+of the frame that depend on them.
 
-Shrinking is by area, to OpenCV's very bytes, which Gymnasium's frames are. A pixel of the frame is
-a whole number over a fixed one, so that float32 finds it whatever the order of the sum; all but
-halves, where OpenCV rounds by its own sum's error: those are summed again in its order, columns
-before rows.
+Shrinking is by area and gives the bytes of OpenCV, which Gymnasium's frames are. A pixel of the
+frame is a whole number over a fixed one, so float32 finds it whatever the order of the sum. The
+exception is halves, which OpenCV rounds by its own sum's error: those are summed again in its
+order, columns before rows.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 UNKNOWN = 256
-"""In a table of grays: a colour that was not seen yet."""
+"""Entry of a table of grays for a colour that has not appeared yet."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,18 @@ class Taps:
     """The source pixels under each target pixel, along one axis."""
 
     first: NDArray[np.uint64]
-    """(target,)"""
+    """Index of the first source pixel, (target,)."""
     weights: NDArray[np.float32]
-    """(2, taps, target): whole numbers that add up to `total`, and as parts of one."""
+    """Weights as whole numbers that add up to `total` and as parts of one, (2, taps, target)."""
     total: int
-
-    def __getitem__(self, part: slice) -> "Taps":
-        return Taps(self.first[part].copy(), self.weights[:, :, part].copy(), self.total)
-
-    def moved(self, by: int) -> "Taps":
-        """The same, further on in the source."""
-        return Taps(self.first + np.uint64(by), self.weights, self.total)
+    """Sum of the whole weights of a target pixel."""
 
 
 @lru_cache
 def taps(source: int, target: int) -> Taps:
-    """Of `source` pixels that are made `target`."""
+    """Return the taps that shrink `source` pixels to `target`."""
     divisor = int(np.gcd(source, target))
-    wide, narrow = source // divisor, target // divisor  # of the two kinds, in a common unit
+    wide, narrow = source // divisor, target // divisor  # pixel widths in a common unit
     start = np.arange(target) * wide
     first, last = start // narrow, (start + wide - 1) // narrow
     count = int((last - first).max()) + 1
@@ -58,7 +52,7 @@ def taps(source: int, target: int) -> Taps:
 
 
 def compiled(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """As soon as this is loaded; what comes of it is kept on disk, where there is a place."""
+    """Return a decorator that compiles a function and caches it on disk where that is possible."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -70,9 +64,11 @@ def compiled(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 @compiled("b1(u1[:, ::1], u1[:, ::1], u1[:, ::1], u2[::1], b1[::1])")
-def look(screen, before, gray, grays, changed):
-    """Brings `before` and its `gray` up to the screen and marks the rows that changed; whether all
-    colours were known."""
+def update_gray(screen, before, gray, grays, changed):
+    """Copy a screen to `before` and `gray` and mark rows that changed.
+
+    Returns whether all its colours are known.
+    """
     now, then = screen.view(np.uint64), before.view(np.uint64)
     found = np.uint16(0)
     for row in range(now.shape[0]):
@@ -92,33 +88,23 @@ def look(screen, before, gray, grays, changed):
 
 @compiled("void(u1[:, ::1], u1[:, ::1], b1[::1], u1[:, ::1])")
 def pool(one, other, changed, into):
-    """The maximum of two screens, in rows that changed."""
+    """Write the maximum of two screens, in rows that changed."""
     for row in range(one.shape[0]):
         if changed[row]:
             for column in range(one.shape[1]):
                 into[row, column] = max(one[row, column], other[row, column])
 
 
-class Shrinking:
-    """From pictures to frames."""
-
-    def __init__(self, across: Taps, down: Taps):
-        unit = np.float32(1 / (across.total * down.total))
-        self._tables = (across.first, across.weights, down.first, down.weights, unit)
-
-    def __call__(
-        self, picture: NDArray[np.uint8], changed: NDArray[np.bool_], frames: NDArray[np.uint8]
-    ) -> None:
-        """Puts the frame of a picture behind the others, (stack, height, width), and drops the
-        first. The picture may differ from that of the last frame in rows that changed; none of
-        them has, afterwards."""
-        _shrink(picture, changed, frames, *self._tables)
-
-
 @compiled(
     "void(u1[:, ::1], b1[::1], u1[:, :, ::1], u8[::1], f4[:, :, ::1], u8[::1], f4[:, :, ::1], f4)"
 )
-def _shrink(picture, changed, frames, left, across, top, down, unit):
+def shrink(picture, changed, frames, left, across, top, down, unit):
+    """Append the frame of a picture to `frames`, (stack, height, width), and drop the first.
+
+    The picture may differ from that of the last frame only in rows marked in `changed`. The marks
+    are cleared. The other arguments are the taps of columns and rows, and the value of one unit of
+    their weights.
+    """
     height, width = frames.shape[1:]
     whole = frames.reshape(-1).view(np.uint64)
     one = height * width // 8

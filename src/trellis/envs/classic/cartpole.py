@@ -1,12 +1,12 @@
 """Cart-poles as NumPy batches: the paper's baseline task and Gymnasium's CartPole-v1.
 
 The dynamics are those of Barto, Sutton and Anderson (1983), Euler steps of 20 ms. The paper's task
-(Sec. 8.1: "using a linear policy with six parameters") keeps their friction and takes a force of
-any size within ±10 N, so that four weights, a bias and a log standard deviation are a policy.
+(Sec. 8.1: "using a linear policy with six parameters") has their friction and takes a force of any
+size within ±10 N, so that four weights, a bias and a log standard deviation are a policy.
 Gymnasium's has no friction and pushes with 10 N left or right.
 """
 
-import abc
+import copy
 import math
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trellis.envs import seeding
-from trellis.envs.batch import BatchEnv, Restorability, Rows, Step
+from trellis import rng
+from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 
 GRAVITY = 9.8
 CART_MASS = 1.0
@@ -34,7 +34,7 @@ START = 0.05
 def accelerations(
     state: NDArray[np.float64], force: NDArray[Any], cart_friction: float, pole_friction: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of cart and pole, from (4, n) states x, ẋ, θ, θ̇: the appendix of Barto et al. (1983)."""
+    """Return those of cart and pole for (4, n) states x, ẋ, θ, θ̇ (Barto et al. 1983, appendix)."""
     _, velocity, angle, spin = state
     cos, sin = np.cos(angle), np.sin(angle)
     push = force + POLE_MOMENT * np.square(spin) * sin
@@ -48,80 +48,63 @@ def accelerations(
     return push - POLE_MOMENT * turn * cos / TOTAL_MASS, turn
 
 
-class _CartPole(BatchEnv):
-    """What both have in common; the state is (4, num_envs)."""
+class PaperCartPole(BatchEnv):
+    """The paper's cart-pole: force clip(action)·10 N, reward 1 until |x| > 2.4 m or |θ| > 12°."""
 
     restorability = Restorability.SERIALIZABLE
-    cart_friction: float
-    pole_friction: float
+    seconds_per_step = SECONDS
+    task = "trellis/PaperCartPole-v0"
+    actions: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    dtype: type[np.floating[Any]] = np.float64
+    """Precision of observations; the state is float64 in any case."""
+    friction = (5e-4, 2e-6)
+    """Friction of the cart and of the pole."""
 
-    def __init__(
-        self,
-        env_id: str,
-        num_envs: int,
-        action_space: spaces.Space[Any],
-        dtype: type[np.floating[Any]],
-        max_episode_steps: int | None,
-    ):
+    def __init__(self, num_envs: int, *, max_episode_steps: int | None = 1000):
         # Twice the limits, so that the state that ends an episode is inside.
-        high = np.array([2 * MAX_POSITION, np.inf, 2 * MAX_ANGLE, np.inf], dtype)
+        high = np.array([2 * MAX_POSITION, np.inf, 2 * MAX_ANGLE, np.inf], self.dtype)
+        observation_space = spaces.Box(-high, high, dtype=self.dtype)
+        action_space, limit = copy.deepcopy(self.actions), max_episode_steps
         super().__init__(
-            env_id,
-            num_envs,
-            spaces.Box(-high, high, dtype=dtype),
-            action_space,
-            max_episode_steps=max_episode_steps,
+            self.task, num_envs, observation_space, action_space, max_episode_steps=limit
         )
-        self._dtype = dtype
         self._state = np.zeros((4, num_envs))
 
-    seconds_per_step = SECONDS
+    def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return FORCE * actions[:, 0].astype(np.float64)
 
-    @abc.abstractmethod
-    def _force(self, actions: NDArray[Any]) -> NDArray[Any]: ...
+    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+        return rng.uniform(seeds, 4, -START, START)
 
-    @abc.abstractmethod
-    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]: ...
-
-    @abc.abstractmethod
-    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]: ...
+    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return (~fallen).astype(np.float64)
 
     def _observe(self, state: NDArray[np.float64]) -> NDArray[Any]:
-        return np.array(state.T, self._dtype, order="C")
+        return np.array(state.T, self.dtype, order="C")
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> NDArray[Any]:
-        if ids.size:
-            self._state[:, ids] = self._start(seeds).T
+        self._state[:, ids] = self._start(seeds).T
         return self._observe(self._state[:, ids])
 
     def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-        x, velocity, angle, spin = self._state
-        pull, turn = accelerations(
-            self._state, self._force(actions), self.cart_friction, self.pole_friction
-        )
-        moved = np.stack(
-            [
-                x + SECONDS * velocity,
-                velocity + SECONDS * pull,
-                angle + SECONDS * spin,
-                spin + SECONDS * turn,
-            ]
-        )
+        _, velocity, _, spin = self._state
+        pull, turn = accelerations(self._state, self._force(actions), *self.friction)
+        moved = self._state + SECONDS * np.stack([velocity, pull, spin, turn])
         self._state = np.where(active, moved, self._state)
         x, _, angle, _ = self._state
         fallen = active & ((np.abs(x) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE))
         reward = np.where(active, self._reward(fallen), 0.0)
         return Step(self._observe(self._state), reward, fallen, np.zeros(self.num_envs, bool))
 
-    def _snapshot(self, ids: NDArray[np.int64]) -> Rows:
+    def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
         return {"state": self._state.T[ids]}
 
-    def _restore(self, ids: NDArray[np.int64], rows: Rows) -> NDArray[Any]:
-        self._state[:, ids] = rows["state"].T
+    def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> NDArray[Any]:
+        self._state[:, ids] = snapshot["state"].T
         return self._observe(self._state[:, ids])
 
     def render(self, index: int = 0, width: int = 480, height: int = 320) -> NDArray[np.uint8]:
-        """A picture of one environment, (height, width, 3): track, cart and pole."""
+        """Return a picture of environment `index`, (height, width, 3): track, cart and pole."""
         x, _, angle, _ = self._state[:, index]
         scale = width / (2 * MAX_POSITION)
         # Metres from the middle of the picture, upwards from the axle.
@@ -136,36 +119,13 @@ class _CartPole(BatchEnv):
         return picture
 
 
-class PaperCartPole(_CartPole):
-    """Force clip(action)·10 N, +1 a step until failure: |x| > 2.4 m or |θ| > 12°."""
+class CartPole(PaperCartPole):
+    """Gymnasium's CartPole-v1, bit for bit: same seed, same actions, same observations."""
 
-    cart_friction = 5e-4
-    pole_friction = 2e-6
-
-    def __init__(self, num_envs: int, *, max_episode_steps: int | None = 1000):
-        super().__init__(
-            "trellis/PaperCartPole-v0",
-            num_envs,
-            spaces.Box(-1.0, 1.0, (1,), np.float32),
-            np.float64,
-            max_episode_steps,
-        )
-
-    def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
-        return FORCE * actions[:, 0].astype(np.float64)
-
-    def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
-        return seeding.uniform(seeds, 4, -START, START)
-
-    def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return (~fallen).astype(np.float64)
-
-
-class CartPole(_CartPole):
-    """Gymnasium's CartPole-v1 to the bit: same seed, same actions, same observations."""
-
-    cart_friction = 0.0
-    pole_friction = 0.0
+    task = "CartPole-v1"
+    actions = spaces.Discrete(2)
+    dtype = np.float32
+    friction = (0.0, 0.0)
 
     def __init__(
         self,
@@ -174,8 +134,8 @@ class CartPole(_CartPole):
         max_episode_steps: int | None = 500,
         sutton_barto_reward: bool = False,
     ):
+        super().__init__(num_envs, max_episode_steps=max_episode_steps)
         self._sutton_barto_reward = sutton_barto_reward
-        super().__init__("CartPole-v1", num_envs, spaces.Discrete(2), np.float32, max_episode_steps)
 
     def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
         return np.where(actions == 1, FORCE, -FORCE)

@@ -1,12 +1,13 @@
-"""Plain Python environments, put back by copies of the whole environment, in memory.
+"""Snapshots of plain Python environments: copies of the whole environment, in memory.
 
-Nothing says beforehand whether a copy is exact: an environment may draw from the global generator,
-or keep its state in a module or a device. So the way is tried once, on a copy, before it is
-offered: after a few steps, the copies must go on as the original does.
+Nothing says beforehand whether a copy is exact. An environment may sample from the global
+generator, or keep its state in a module or a device. So copies are tried once before they are
+offered: after a few steps, the copy must continue as the original does.
 """
 
 import copy
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium
@@ -15,114 +16,92 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
-from trellis.envs.gym.border import ObservationBorder
+from trellis.envs.gym.answers import ObservationArrays
 
-Row = dict[str, NDArray[Any]]
+EnvState = dict[str, NDArray[Any]]
+"""What the future of one environment depends on, as arrays."""
 TRIAL_STEPS = 3
 
 
-class StateMethod(Protocol):
-    """A way to take the state out of an environment and to put it back."""
+class StateMethod(NamedTuple):
+    """A way to capture and restore the state of an environment."""
 
     restorability: Restorability
-    why_not: str
-
-    def take(self, env: gymnasium.Env) -> Row:
-        """Everything that the future of `env` depends on."""
-        ...
-
-    def give(self, env: gymnasium.Env, row: Row) -> gymnasium.Env:
-        """An environment with that state: `env` itself, or what takes its place."""
-        ...
+    capture: Callable[[gymnasium.Env], EnvState]
+    """From an environment to everything that its future depends on."""
+    restore: Callable[[gymnasium.Env, EnvState], gymnasium.Env]
+    """From an environment and a state to one with that state: itself, or one that replaces it."""
 
 
-class CopiedState:
-    """The state as a deep copy of the environment with all its wrappers."""
+def copied_state(*, across_processes: bool) -> StateMethod:
+    """Return the method whose state is a copy of the environment with all its wrappers.
 
-    restorability = Restorability.MEMORY
-    why_not = ""
+    Args:
+        across_processes: Whether copies are pickled bytes, which can travel to another process.
+    """
+    save = cloudpickle.dumps if across_processes else _deepcopy
+    load = cloudpickle.loads if across_processes else _deepcopy
 
-    def take(self, env: gymnasium.Env) -> Row:
-        """A copy, in an array of one object."""
-        return {"env": _boxed(_deepcopy(env))}
+    def capture(env: gymnasium.Env) -> EnvState:
+        box = np.empty((), object)
+        box[()] = save(env)
+        return {"env": box}
 
-    def give(self, env: gymnasium.Env, row: Row) -> gymnasium.Env:
-        """A copy of the copy, since a row may be restored many times."""
-        return _deepcopy(row["env"].item())
-
-
-class PickledState:
-    """As `CopiedState`, for worker processes: the copy travels as bytes."""
-
-    restorability = Restorability.MEMORY
-    why_not = ""
-
-    def take(self, env: gymnasium.Env) -> Row:
-        """The pickled environment, in an array of one object."""
-        return {"env": _boxed(cloudpickle.dumps(env))}
-
-    def give(self, env: gymnasium.Env, row: Row) -> gymnasium.Env:
-        """A new environment from the bytes."""
-        return cloudpickle.loads(row["env"].item())
+    # A copy of the copy, since a state may be restored many times.
+    return StateMethod(Restorability.MEMORY, capture, lambda _, state: load(state["env"].item()))
 
 
 def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
-    """None if `method` repeats what `env` does next, otherwise the reason. Plays with `env`."""
-    border = ObservationBorder(env.observation_space)
-    actions = copy.deepcopy(env.action_space)
-    actions.seed(0)
-    played = [actions.sample() for _ in range(2 * TRIAL_STEPS)]
+    """Return None if `method` repeats what `env` does next, else the reason. Steps `env`."""
+    observations = ObservationArrays(env.observation_space)
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    actions = [space.sample() for _ in range(2 * TRIAL_STEPS)]
     try:
         env.reset(seed=0)
-        _play(env, played[:TRIAL_STEPS], border)
-        row = method.take(env)
-        futures = [_play(env, played[TRIAL_STEPS:], border)]
+        _play(env, actions[:TRIAL_STEPS], observations)
+        state = method.capture(env)
+        futures = [_play(env, actions[TRIAL_STEPS:], observations)]
         for _ in range(2):
-            env = method.give(env, row)
-            futures.append(_play(env, played[TRIAL_STEPS:], border))
+            env = method.restore(env, state)
+            futures.append(_play(env, actions[TRIAL_STEPS:], observations))
     except Exception as error:
-        return f"A trial run of putting it back failed ({type(error).__name__}: {error})."
+        return f"A trial restore failed ({type(error).__name__}: {error})."
     if futures[0] == futures[1] == futures[2]:
         return None
     return (
-        "Put back, it does not go on as it did before: it draws random numbers or keeps state"
+        "After a restore it does not continue as before: it samples random numbers or keeps state"
         " elsewhere (the global np.random or random, a module, a device)."
     )
 
 
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
-    """A way to copy `env` that was tried and is exact, or the reason why there is none."""
-    method = PickledState() if across_processes else CopiedState()
+    """Return a tried and exact way to copy `env`, or the reason why there is none."""
+    method = copied_state(across_processes=across_processes)
     try:
-        subject = method.give(env, method.take(env))
+        subject = method.restore(env, method.capture(env))
     except Exception as error:
         return f"It cannot be copied ({type(error).__name__}: {error})."
     return why_not_exact(subject, method) or method
 
 
-def chain(env: gymnasium.Env) -> list[Any]:
-    """The environment from its outermost wrapper to its core."""
+def wrapper_chain(env: gymnasium.Env) -> list[Any]:
+    """Return the environment and its wrappers, from the outermost to the core."""
     links: list[Any] = [env]
     while isinstance(links[-1], gymnasium.Wrapper):
         links.append(links[-1].env)
     return links
 
 
-def _boxed(value: object) -> NDArray[Any]:
-    box = np.empty((), object)
-    box[()] = value
-    return box
-
-
 def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
-    """A deep copy that shares what need not or cannot be copied.
+    """Return a deep copy that shares what need not or cannot be copied.
 
-    That is what pygame draws on, which nothing reads, and the transition table of Gymnasium's toy
-    texts, which nothing writes: a copy of Taxi takes 20 ms with it and 0.2 ms without.
+    These are the surfaces of pygame, which nothing reads, and the transition table of Gymnasium's
+    toy texts, which nothing writes: a copy of Taxi takes 20 ms with it and 0.2 ms without.
     """
     shared = [
         value
-        for link in chain(env)
+        for link in wrapper_chain(env)
         for value in vars(link).values()
         if type(value).__module__.partition(".")[0] == "pygame"
     ]
@@ -131,19 +110,19 @@ def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
         shared.append(getattr(core, "P", None))
     memo: dict[int, Any] = {id(value): value for value in shared}
     if isinstance(core, EzPickle):
-        # Its copies are made anew from the constructor's arguments, and forget where they were.
+        # Its own copies are built from the constructor's arguments and lose the state.
         bare = memo[id(core)] = object.__new__(type(core))
         vars(bare).update(copy.deepcopy(vars(core), memo))
     return copy.deepcopy(env, memo)
 
 
-def _play(env: gymnasium.Env, actions: list[Any], border: ObservationBorder) -> list[bytes]:
-    """What a few steps show, to the bit; a new episode begins where one ends."""
+def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArrays) -> list[bytes]:
+    """Return the bytes that a few steps show; where an episode ends, a new one starts."""
     seen = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
-        arrays = border.empty(1)
-        border.write(arrays, 0, observation)
+        arrays = observations.empty(1)
+        observations.write(arrays, 0, observation)
         seen += [array.tobytes() for array in arrays]
         seen.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
         if terminated or truncated:

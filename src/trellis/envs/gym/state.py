@@ -1,19 +1,19 @@
-"""How one Gymnasium environment is taken down and put back, where that can be exact.
+"""How the state of one Gymnasium environment is captured and restored, where that can be exact.
 
-Three ways, the best that fits is taken:
+There are three ways; the first that fits is used:
 
-- Gymnasium's own MuJoCo tasks, as arrays: the full integration state (Gymnasium's `set_state` puts
-  back positions and velocities alone, which does not repeat), and what the last step computed from
-  it. The latter lags the state by one substep, and Ant, Humanoid and others read it before they
-  move, so it is put back as it was; `mj_forward` would compute it anew and change the next reward.
+- Gymnasium's own MuJoCo tasks, as arrays: the full integration state (Gymnasium's `set_state` sets
+  positions and velocities alone, which does not repeat), and what the last step computed from it.
+  The latter lags the state by one substep, and Ant, Humanoid and others read it before they move.
+  So it is restored as it was; `mj_forward` would compute it again and change the next reward.
 - Environments that define `get_state() -> dict of arrays` and `set_state(dict)`, as arrays. The
-  generator `np_random` and the wrappers' counters are added here.
-- Everything else by deep copies of the whole environment, in memory, if a copy made after a few
-  steps goes on as the original does.
+  generator `np_random` and the counters of the wrappers are added here.
+- All others by copies of the whole environment, in memory, if a copy made after a few steps
+  continues as the original does.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -23,7 +23,7 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
-from trellis.envs.gym.copies import Row, StateMethod, chain, find_copies, why_not_exact
+from trellis.envs.gym.copies import EnvState, StateMethod, find_copies, why_not_exact, wrapper_chain
 
 PROTOCOL = (
     "To make it restorable, give the environment get_state() -> dict of arrays and"
@@ -31,7 +31,7 @@ PROTOCOL = (
     " The single-path sampler needs none of this."
 )
 # The wrappers that `gymnasium.make` applies, and others whose state is known to be these counters.
-# The checker watches and never changes what passes through it.
+# The checker never changes what passes through it.
 WRAPPER_COUNTERS: Mapping[type, tuple[str, ...]] = {
     wrappers.TimeLimit: ("_elapsed_steps",),
     wrappers.OrderEnforcing: ("_has_reset",),
@@ -53,105 +53,86 @@ MUJOCO_DERIVED = (
 )
 
 
-class NoState:
-    """Cannot be put back; `why_not` says why and what would help."""
+def array_state(
+    capture_core: Callable[[Any], Mapping[str, Any]],
+    restore_core: Callable[[Any, Mapping[str, NDArray[Any]]], None],
+) -> StateMethod:
+    """Return the method whose state is arrays: wrapper counters, generator, the task's own part.
 
-    restorability = Restorability.NONE
+    Args:
+        capture_core: Returns the state of the innermost environment.
+        restore_core: Writes such a state into it.
+    """
 
-    def __init__(self, reason: str):
-        self.why_not = f"{reason} {PROTOCOL}"
-
-    def take(self, env: gymnasium.Env) -> Row:
-        """Never called: the batch says that it is not restorable."""
-        raise NotImplementedError(self.why_not)
-
-    def give(self, env: gymnasium.Env, row: Row) -> gymnasium.Env:
-        """Never called: the batch says that it is not restorable."""
-        raise NotImplementedError(self.why_not)
-
-
-class ArrayState:
-    """The state as arrays: counters of the wrappers, generator, and the task's own part."""
-
-    restorability = Restorability.SERIALIZABLE
-    why_not = ""
-
-    def __init__(
-        self,
-        take_core: Callable[[Any], Mapping[str, Any]],
-        give_core: Callable[[Any, Mapping[str, NDArray[Any]]], None],
-    ):
-        self._take_core, self._give_core = take_core, give_core
-
-    def take(self, env: gymnasium.Env) -> Row:
-        """Everything that the future of `env` depends on."""
+    def capture(env: gymnasium.Env) -> EnvState:
         core = env.unwrapped
-        row = {f"task.{name}": np.array(value) for name, value in self._take_core(core).items()}
-        for name, value in row.items():
+        state = {f"task.{name}": np.array(value) for name, value in capture_core(core).items()}
+        for name, value in state.items():
             if value.dtype.kind not in "biuf":
                 raise TypeError(f"{name.removeprefix('task.')} of its state is no array of numbers")
-        row["generator"] = generator_to_array(core._np_random)
-        for depth, link in enumerate(chain(env)[:-1]):
-            for name in WRAPPER_COUNTERS[type(link)]:
-                value = getattr(link, name)
-                row[f"wrapper.{depth}.{name}"] = np.array(-1 if value is None else value, np.int64)
-        return row
+        state["generator"] = generator_to_array(core._np_random)
+        for name, link, counter in _counters(env):
+            value = getattr(link, counter)
+            state[name] = np.array(-1 if value is None else value, np.int64)
+        return state
 
-    def give(self, env: gymnasium.Env, row: Row) -> gymnasium.Env:
-        """Writes the state into `env`."""
+    def restore(env: gymnasium.Env, state: EnvState) -> gymnasium.Env:
         core = env.unwrapped
-        task = {name[5:]: value.copy() for name, value in row.items() if name.startswith("task.")}
-        self._give_core(core, task)
-        core._np_random = generator_from_array(row["generator"])
-        for depth, link in enumerate(chain(env)[:-1]):
-            for name in WRAPPER_COUNTERS[type(link)]:
-                value = int(row[f"wrapper.{depth}.{name}"])
-                setattr(link, name, None if value < 0 else value)
+        task = {name[5:]: value.copy() for name, value in state.items() if name.startswith("task.")}
+        restore_core(core, task)
+        core._np_random = generator_from_array(state["generator"])
+        for name, link, counter in _counters(env):
+            value = int(state[name])
+            setattr(link, counter, None if value < 0 else value)
         return env
 
+    return StateMethod(Restorability.SERIALIZABLE, capture, restore)
 
-def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateMethod:
-    """The best way to put this environment back; runs a few steps of a copy to find out."""
+
+def _counters(env: gymnasium.Env) -> Iterator[tuple[str, Any, str]]:
+    """Yield the name in a state, the wrapper and the attribute of each counter."""
+    for depth, link in enumerate(wrapper_chain(env)[:-1]):
+        for counter in WRAPPER_COUNTERS[type(link)]:
+            yield f"wrapper.{depth}.{counter}", link, counter
+
+
+def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateMethod | str:
+    """Return the best way to restore an environment, or why there is none and what would help.
+
+    Steps the environment, or a copy of it, to find out.
+    """
     core, reasons = env.unwrapped, []
-    if all(type(link) in WRAPPER_COUNTERS for link in chain(env)[:-1]):
+    if all(type(link) in WRAPPER_COUNTERS for link in wrapper_chain(env)[:-1]):
         if type(core).__module__.startswith("gymnasium.envs.mujoco."):
-            return ArrayState(_take_mujoco, _give_mujoco)
-        if callable(getattr(core, "get_state", None)) and callable(
-            getattr(core, "set_state", None)
-        ):
-            method = ArrayState(
-                lambda core: core.get_state(), lambda core, row: core.set_state(row)
+            return array_state(_capture_mujoco, _restore_mujoco)
+        if all(callable(getattr(core, name, None)) for name in ("get_state", "set_state")):
+            method = array_state(
+                lambda core: core.get_state(), lambda core, state: core.set_state(state)
             )
             reason = why_not_exact(env, method)
             if reason is None:
                 return method
             reasons.append(f"It has get_state and set_state. {reason}")
     found = find_copies(env, across_processes=across_processes)
-    return NoState(" ".join([*reasons, found])) if isinstance(found, str) else found
+    return " ".join([*reasons, found, PROTOCOL]) if isinstance(found, str) else found
 
 
 def generator_to_array(generator: np.random.Generator | None) -> NDArray[np.uint64]:
-    """A PCG64 generator as seven words; all zero where there is none yet."""
-    words = np.zeros(7, np.uint64)
+    """Return a PCG64 generator as seven words; all zero where there is none yet."""
     if generator is None:
-        return words
+        return np.zeros(7, np.uint64)
     state = generator.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise NotImplementedError(
             f"np_random is a {state['bit_generator']}; Gymnasium's own is PCG64, and only that"
             " can be written as an array"
         )
-    low = (1 << 64) - 1
-    inner = state["state"]
-    words[:] = [
-        *(inner["state"] >> 64, inner["state"] & low, inner["inc"] >> 64, inner["inc"] & low),
-        *(state["has_uint32"], state["uinteger"], 1),
-    ]
-    return words
+    wide = (*divmod(state["state"]["state"], 2**64), *divmod(state["state"]["inc"], 2**64))
+    return np.array([*wide, state["has_uint32"], state["uinteger"], 1], np.uint64)
 
 
 def generator_from_array(words: NDArray[np.uint64]) -> np.random.Generator | None:
-    """The generator that `generator_to_array` wrote down."""
+    """Return the generator that `generator_to_array` wrote."""
     s1, s0, i1, i0, has_uint32, uinteger, present = (int(word) for word in words)
     if not present:
         return None
@@ -166,12 +147,12 @@ def generator_from_array(words: NDArray[np.uint64]) -> np.random.Generator | Non
 
 
 def reseed(env: gymnasium.Env, seed: int) -> None:
-    """A new `np_random` for what the environment draws from now on."""
+    """Give the environment a new `np_random`."""
     core = env.unwrapped
     core._np_random, core._np_random_seed = seeding.np_random(seed)
 
 
-def _take_mujoco(core: Any) -> Mapping[str, Any]:
+def _capture_mujoco(core: Any) -> Mapping[str, Any]:
     mujoco: Any = importlib.import_module("mujoco")
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     physics = np.empty(mujoco.mj_stateSize(core.model, kind))
@@ -182,15 +163,15 @@ def _take_mujoco(core: Any) -> Mapping[str, Any]:
     return {"physics": physics, "derived": derived, **own}
 
 
-def _give_mujoco(core: Any, row: Mapping[str, NDArray[Any]]) -> None:
+def _restore_mujoco(core: Any, state: Mapping[str, NDArray[Any]]) -> None:
     mujoco: Any = importlib.import_module("mujoco")
-    row = dict(row)
+    state = dict(state)
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    mujoco.mj_setState(core.model, core.data, row.pop("physics"), kind)
-    derived, at = row.pop("derived"), 0
+    mujoco.mj_setState(core.model, core.data, state.pop("physics"), kind)
+    derived, at = state.pop("derived"), 0
     for name in MUJOCO_DERIVED:
         target = getattr(core.data, name)
         target[...] = derived[at : at + target.size].reshape(target.shape)
         at += target.size
-    for name, value in row.items():
+    for name, value in state.items():
         setattr(core, name, value)

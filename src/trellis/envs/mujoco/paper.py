@@ -1,26 +1,28 @@
 """The locomotion tasks of Section 8.1: swimmer, hopper and walker.
 
-The paper's model files are not published. These are the same bodies from Gymnasium's package, the
-states as the paper has them (all generalized positions and velocities: 10, 12 and 18 numbers), and
+The paper's model files are not published. These tasks have the same bodies from Gymnasium's
+package, the paper's states (all generalized positions and velocities: 10, 12 and 18 numbers) and
 its rewards,
 
     swimmer  v_x − 1e-5 ‖u‖²
     hopper   v_x − 1e-5 ‖u‖² + 1 until it has fallen
     walker   the same, less a penalty for strong impacts of the feet
 
-with u in torques and v_x that of the torso (swimmer: of the centre of mass). A control step is two
-implicit steps of 10 ms (swimmer: four) in place of Runge-Kutta's; docs/environments.md compares the
-two and argues the defaults.
+with u in torques and v_x the velocity of the torso (swimmer: of the centre of mass). A control step
+is two implicit steps of 10 ms (swimmer: four) in place of Runge-Kutta's; docs/environments.md
+compares the two and explains the defaults.
 """
 
+import functools
 from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.envs import seeding
-from trellis.envs.mujoco.batch import Array, MujocoBatch, Options, Outcome, Physics, Task
+from trellis import rng
+from trellis.envs.mujoco.task import MujocoTask, Outcome, Physics, TaskOptions, Values
+from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH, coordinates, within
 
 # pyright: reportAttributeAccessIssue=false
 # MuJoCo's bindings come without type stubs.
@@ -31,18 +33,13 @@ UNITS = ("torque", "normalized")
 FEET = ("foot", "foot_left")
 
 
-def make(env_id: str, num_envs: int, *, nthread: int = 0, **options: Any) -> MujocoBatch:
-    """A batch of one of `TASKS`."""
-    return MujocoBatch(env_id, TASKS[env_id], num_envs, nthread=nthread, **options)
-
-
-def load(path: str, o: Options) -> "mujoco.MjModel":
-    """Gymnasium's model with our integrator and step."""
+def load_model(path: str, o: TaskOptions) -> "mujoco.MjModel":
+    """Return Gymnasium's model with our integrator and time step."""
     return _spec(path, o).compile()
 
 
-def load_walker(path: str, o: Options) -> "mujoco.MjModel":
-    """As `load`, and a touch sensor around each foot."""
+def load_walker(path: str, o: TaskOptions) -> "mujoco.MjModel":
+    """Return the model of `load_model` with a touch sensor around each foot."""
     spec = _spec(path, o)
     for foot in FEET:
         sole = spec.geom(f"{foot}_geom")
@@ -51,7 +48,7 @@ def load_walker(path: str, o: Options) -> "mujoco.MjModel":
             type=mujoco.mjtGeom.mjGEOM_CAPSULE,
             pos=sole.pos,
             quat=sole.quat,
-            # Contacts lie on the surface of the foot: a little more room takes them all in.
+            # Contacts lie on the surface of the foot: a slightly larger site contains them all.
             size=1.2 * np.asarray(sole.size),
             group=4,
         )
@@ -64,13 +61,13 @@ def load_walker(path: str, o: Options) -> "mujoco.MjModel":
     return spec.compile()
 
 
-def _spec(path: str, o: Options) -> "mujoco.MjSpec":
+def _spec(path: str, o: TaskOptions) -> "mujoco.MjSpec":
     if o.control_unit not in UNITS:
         raise ValueError(f"control_unit must be one of {UNITS}, got {o.control_unit!r}")
     spec = mujoco.MjSpec.from_file(path)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.timestep = o.timestep
-    # Looks alone: a floor without an edge in sight, one square of the pattern a metre.
+    # For pictures only: a floor without an edge in sight, one square of the pattern per metre.
     if (floor := spec.geom("floor")) is not None:
         floor.size = [0, 0, 1]
     if (tiles := spec.material("MatPlane")) is not None:
@@ -78,29 +75,23 @@ def _spec(path: str, o: Options) -> "mujoco.MjSpec":
     return spec
 
 
-def start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
-    """The model's pose at rest, with uniform noise on positions and velocities."""
+def start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
+    """Return the model's pose at rest with uniform noise on positions and velocities."""
     scale = o.reset_noise_scale
-    noise = seeding.uniform(seeds, model.nq + model.nv, -scale, scale)
+    noise = rng.uniform(seeds, model.nq + model.nv, -scale, scale)
     return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
 
 
-def observe(physics: Physics, o: Options) -> Array:
-    """All generalized positions and velocities; without x if that is asked for."""
-    skip = 1 if o.exclude_current_positions_from_observation else 0
-    return physics.coordinates[:, skip:].copy()
-
-
-def effort(actions: Array, physics: Physics, o: Options) -> Array:
-    """1e-5 ‖u‖²."""
+def effort(actions: Values, physics: Physics, o: TaskOptions) -> Values:
+    """Return 1e-5 ‖u‖²."""
     unit = physics.gear[:, None] if o.control_unit == "torque" else 1.0
     # Joint by joint, not as a matrix product: its bits would depend on how many rows there are.
     u = np.multiply(actions.T, unit, order="C", dtype=np.float64)
     return o.ctrl_cost_weight * np.add.reduce(np.multiply(u, u, out=u), axis=0)
 
 
-def links(model: Any) -> Array:
-    """What each link adds to the centre of mass of a chain along x, for each cosine of its angle.
+def links(model: Any) -> Values:
+    """Return how much the cosine of each link's angle adds to the centre of mass of a chain.
 
     Link j carries its own mass at its middle and all masses behind it at its end.
     """
@@ -110,39 +101,37 @@ def links(model: Any) -> Array:
     return (mass * model.body_ipos[1:, 0] + behind * ends) / mass.sum()
 
 
-def centre_of_mass(qpos: Array, links: Array) -> Array:
-    """Its x, from x, y and the angles of the joints."""
+def centre_of_mass(qpos: Values, links: Values) -> Values:
+    """Return x of the centre of mass, from x, y and the angles of the joints."""
     angle = np.cumsum(qpos[:, 2:], axis=1)
     return qpos[:, 0] + (np.cos(angle) * links).sum(axis=1)
 
 
-def swim(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """v_x − 1e-5 ‖u‖², without an end; v_x is that of the centre of mass."""
-    links = physics.derived["links"]
-    way = centre_of_mass(physics.qpos, links) - centre_of_mass(before, links)
-    velocity = way / physics.seconds
+def progress(physics: Physics, distance: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward v_x − 1e-5 ‖u‖² for this distance along x, and never terminate."""
+    velocity = distance / physics.seconds
     cost = effort(actions, physics, o)
-    info = {
-        "x_position": physics.qpos[:, 0].copy(),
-        "x_velocity": velocity,
-        "reward_ctrl": -cost,
-    }
+    info = {"x_position": physics.qpos[:, 0].copy(), "x_velocity": velocity, "reward_ctrl": -cost}
     return Outcome(velocity - cost, np.zeros(len(cost), bool), info)
 
 
-def hop(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """v_x − 1e-5 ‖u‖² and a bonus until the torso is too low or leans too far, which ends it."""
-    x, height, angle = physics.qpos[:, 0].copy(), physics.qpos[:, 1], physics.qpos[:, 2]
-    velocity = (x - before[:, 0]) / physics.seconds
-    cost = effort(actions, physics, o)
-    (low, high), (back, front) = o.healthy_z_range, o.healthy_angle_range
-    upright = (height > low) & (height < high) & (angle > back) & (angle < front)
-    info = {"x_position": x, "x_velocity": velocity, "reward_ctrl": -cost}
-    return Outcome(velocity - cost + o.healthy_reward * upright, ~upright, info)
+def swim(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward v_x − 1e-5 ‖u‖² and never terminate; v_x is that of the centre of mass."""
+    links = physics.derived["links"]
+    distance = centre_of_mass(physics.qpos, links) - centre_of_mass(before, links)
+    return progress(physics, distance, actions, o)
 
 
-def walk(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """As `hop`, less a penalty on what a foot bears above some body weights."""
+def hop(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward v_x − 1e-5 ‖u‖² and a bonus; terminate when the torso is too low or leans too far."""
+    x, height, angle = physics.qpos[:, :3].T
+    reward, _, info = progress(physics, x - before[:, 0], actions, o)
+    upright = within(height, o.healthy_z_range) & within(angle, o.healthy_angle_range)
+    return Outcome(reward + o.healthy_reward * upright, ~upright, info)
+
+
+def walk(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward as `hop`, less a penalty on the load of a foot above some body weights."""
     reward, fallen, info = hop(physics, before, actions, o)
     load = physics.derived["touch"] / physics.weight
     impact = np.maximum(load - o.impact_threshold, 0.0).sum(axis=1)
@@ -154,50 +143,33 @@ _COMMON = {
     "ctrl_cost_weight": CONTROL_COST,
     "control_unit": "torque",
     "exclude_current_positions_from_observation": False,
+    "timestep": 0.01,
 }
-_UPRIGHT = {**_COMMON, "timestep": 0.01, "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
+_UPRIGHT = {**_COMMON, "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
+_task = functools.partial(MujocoTask, start=start, observe=coordinates, load=load_model)
 
 TASKS = {
-    "trellis/PaperSwimmer-v0": Task(
+    "trellis/PaperSwimmer-v0": _task(
         "swimmer.xml",
         frame_skip=4,
-        max_episode_steps=1000,
-        start=start,
-        observe=observe,
         outcome=swim,
-        options={**_COMMON, "timestep": 0.01, "reset_noise_scale": 0.1},
+        options={**_COMMON, "reset_noise_scale": 0.1},
         derived={
             "links": lambda batch: np.broadcast_to(
                 links(batch.model), (batch.nsim, batch.model.nbody - 1)
             )
         },
-        load=load,
     ),
-    "trellis/PaperHopper-v0": Task(
-        "hopper.xml",
-        frame_skip=2,
-        max_episode_steps=1000,
-        start=start,
-        observe=observe,
-        outcome=hop,
-        options={
-            **_UPRIGHT,
-            "healthy_z_range": (0.7, np.inf),
-            "healthy_angle_range": (-0.2, 0.2),
-        },
-        load=load,
+    "trellis/PaperHopper-v0": _task(
+        "hopper.xml", frame_skip=2, outcome=hop, options={**_UPRIGHT, **HOPPER_HEALTH}
     ),
-    "trellis/PaperWalker-v0": Task(
+    "trellis/PaperWalker-v0": _task(
         "walker2d_v5.xml",
         frame_skip=2,
-        max_episode_steps=1000,
-        start=start,
-        observe=observe,
         outcome=walk,
         options={
             **_UPRIGHT,
-            "healthy_z_range": (0.8, 2.0),
-            "healthy_angle_range": (-1.0, 1.0),
+            **WALKER_HEALTH,
             "impact_coefficient": 0.25,
             "impact_threshold": 1.5,
         },

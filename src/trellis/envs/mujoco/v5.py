@@ -1,29 +1,24 @@
 """Gymnasium's MuJoCo tasks, version 5, as a table over whole batches.
 
-The formulas, their order of operations and their defaults are Gymnasium's, and the tests hold them
-against it to 1e-9. Where it computes in the precision of the action (the control cost), so do we.
-Missing are Ant and Humanoid: they observe `cfrc_ext`, which Gymnasium computes with a call of its
-own after the step (mj_rnePostConstraint) from constraint forces that a batch does not hand out.
+The formulas, their order of operations and their defaults are Gymnasium's, and the tests compare
+them with it to 1e-9. Where it computes in the precision of the action (the control cost), so do we.
+Ant and Humanoid are missing: they observe `cfrc_ext`, which Gymnasium computes with a call of its
+own after the step (mj_rnePostConstraint) from constraint forces that a batch does not provide.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.envs.mujoco.batch import Array, MujocoBatch, Options, Outcome, Physics, Task
+from trellis.envs.mujoco.task import MujocoTask, Outcome, Physics, TaskOptions, Values
+
+# The start of an episode: the samples of gymnasium.make(id).reset(seed=seed), in its order.
 
 
-def make(env_id: str, num_envs: int, *, nthread: int = 0, **options: Any) -> MujocoBatch:
-    """A batch of one of `TASKS`; options have the names and meanings that Gymnasium gives them."""
-    return MujocoBatch(env_id, TASKS[env_id], num_envs, nthread=nthread, **options)
-
-
-# Where episodes start: the draws of gymnasium.make(id).reset(seed=seed), in its order.
-
-
-def uniform_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
-    """Positions and velocities uniform within ± reset_noise_scale."""
+def uniform_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
+    """Return positions and velocities uniform within ± reset_noise_scale."""
     noise = np.empty((len(seeds), model.nq + model.nv))
     for row, seed in zip(noise, seeds.tolist(), strict=True):
         np.random.default_rng(seed).random(out=row)
@@ -31,8 +26,8 @@ def uniform_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Arr
     return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
 
 
-def normal_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
-    """Positions uniform within ± reset_noise_scale, velocities normal with that deviation."""
+def normal_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
+    """Return uniform positions within ± reset_noise_scale, normal velocities with that std."""
     qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
     for row, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
@@ -41,8 +36,8 @@ def normal_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Arra
     return model.qpos0 + qpos, qvel
 
 
-def reacher_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Array, Array]:
-    """An arm near its zero position and a goal uniform in the disc of radius 0.2."""
+def reacher_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
+    """Return an arm near its zero position and a goal uniform in the disc of radius 0.2."""
     qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
     for row, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
@@ -56,36 +51,25 @@ def reacher_start(seeds: NDArray[np.int64], model: Any, o: Options) -> tuple[Arr
     return qpos, qvel
 
 
-# What is observed.
+# Observations.
 
 
-def coordinates(physics: Physics, o: Options, *, hidden: int = 1) -> Array:
-    """qpos and qvel, without the `hidden` first positions unless those are asked for."""
-    skip = hidden if o.exclude_current_positions_from_observation else 0
-    return physics.coordinates[:, skip:].copy()
+def coordinates(physics: Physics, o: TaskOptions, *, hidden: int = 1) -> Values:
+    """Return qpos and qvel, without the `hidden` first positions where the options say so."""
+    exclude = getattr(o, "exclude_current_positions_from_observation", False)
+    return physics.coordinates[:, hidden if exclude else 0 :].copy()
 
 
-def planar_coordinates(physics: Physics, o: Options) -> Array:
-    """qpos and qvel without x and y."""
-    return coordinates(physics, o, hidden=2)
-
-
-def clipped_coordinates(physics: Physics, o: Options) -> Array:
-    """qpos without x, and qvel clipped to ± 10."""
+def clipped_coordinates(physics: Physics, o: TaskOptions) -> Values:
+    """Return qpos, by default without x, and qvel clipped to ± 10."""
     observation = coordinates(physics, o)
     velocity = observation[:, -physics.qvel.shape[1] :]
-    np.maximum(velocity, -10.0, out=velocity)
-    np.minimum(velocity, 10.0, out=velocity)
+    np.clip(velocity, -10.0, 10.0, out=velocity)
     return observation
 
 
-def all_coordinates(physics: Physics, o: Options) -> Array:
-    """qpos and qvel."""
-    return physics.coordinates.copy()
-
-
-def double_pendulum_observation(physics: Physics, o: Options) -> Array:
-    """Cart position, angles as sine and cosine, velocities, the force of the rail's end."""
+def double_pendulum_observation(physics: Physics, o: TaskOptions) -> Values:
+    """Return cart position, sine and cosine of angles, velocities, force of the rail's end."""
     qpos, qvel = physics.qpos, physics.qvel
     return np.concatenate(
         [
@@ -99,8 +83,8 @@ def double_pendulum_observation(physics: Physics, o: Options) -> Array:
     )
 
 
-def reacher_observation(physics: Physics, o: Options) -> Array:
-    """Angles as cosine and sine, goal, angular velocities, from goal to fingertip."""
+def reacher_observation(physics: Physics, o: TaskOptions) -> Values:
+    """Return cosine and sine of angles, goal, angular velocities, fingertip minus goal."""
     angle = physics.qpos[:, :2]
     away = physics.derived["fingertip"] - physics.derived["target"]
     return np.concatenate(
@@ -109,16 +93,18 @@ def reacher_observation(physics: Physics, o: Options) -> Array:
     )
 
 
-# What a step was worth.
+# Outcomes of a step.
 
 
-def control_cost(actions: Array, weight: float) -> Array:
-    """weight · ‖action‖², in the precision of the actions."""
+def control_cost(actions: Values, weight: float) -> Values:
+    """Return weight · ‖action‖², in the precision of the actions."""
     return weight * np.square(actions).sum(axis=1)
 
 
-def runner_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """Forward velocity less control cost; never ends."""
+def progress(
+    physics: Physics, before: Values, actions: Values, o: TaskOptions
+) -> tuple[Values, Values, dict[str, Values]]:
+    """Return the reward for forward velocity, the control cost, and both with x as reports."""
     x = physics.qpos[:, 0].copy()
     velocity = (x - before[:, 0]) / physics.seconds
     forward = o.forward_reward_weight * velocity
@@ -129,11 +115,17 @@ def runner_outcome(physics: Physics, before: Array, actions: Array, o: Options) 
         "reward_forward": forward,
         "reward_ctrl": -cost,
     }
-    return Outcome(forward - cost, np.zeros(len(x), bool), info)
+    return forward, cost, info
 
 
-def swimmer_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """As runners, which here move in the plane."""
+def runner_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward forward velocity less control cost; never terminate."""
+    forward, cost, info = progress(physics, before, actions, o)
+    return Outcome(forward - cost, np.zeros(len(forward), bool), info)
+
+
+def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward as `runner_outcome`, and report the second coordinate of the plane."""
     outcome = runner_outcome(physics, before, actions, o)
     y = physics.qpos[:, 1].copy()
     outcome.info["y_position"] = y
@@ -142,60 +134,50 @@ def swimmer_outcome(physics: Physics, before: Array, actions: Array, o: Options)
     return outcome
 
 
-def within(values: Array, limits: tuple[float, float]) -> NDArray[np.bool_]:
-    """Strictly between the limits, element by element."""
+def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
+    """Return which values lie strictly between the limits."""
     return (values > limits[0]) & (values < limits[1])
 
 
-def walker_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """Forward velocity and a bonus while healthy, less control cost; ends when unhealthy."""
+def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward forward velocity and health, less control cost; terminate when unhealthy."""
     coordinates = physics.coordinates.T.copy()
-    x, z, angle = coordinates[:3]
+    _, z, angle = coordinates[:3]
     healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
     if hasattr(o, "healthy_state_range"):
         low, high = o.healthy_state_range
         rest = coordinates[2:]
         healthy &= (np.minimum.reduce(rest) > low) & (np.maximum.reduce(rest) < high)
-    velocity = (x - before[:, 0]) / physics.seconds
-    forward = o.forward_reward_weight * velocity
+    forward, cost, info = progress(physics, before, actions, o)
     survive = healthy * o.healthy_reward
-    cost = control_cost(actions, o.ctrl_cost_weight)
-    info = {
-        "x_position": x,
-        "z_distance_from_origin": z - physics.initial_qpos[1],
-        "x_velocity": velocity,
-        "reward_forward": forward,
-        "reward_ctrl": -cost,
-        "reward_survive": survive,
-    }
-    terminated = ~healthy if o.terminate_when_unhealthy else np.zeros(len(x), bool)
+    info["z_distance_from_origin"] = z - physics.initial_qpos[1]
+    info["reward_survive"] = survive
+    terminated = ~healthy & o.terminate_when_unhealthy
     return Outcome(forward + survive - cost, terminated, info)
 
 
-def pendulum_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """1 while the pole is within 0.2 rad of upright."""
+def pendulum_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Reward 1 while the pole is within 0.2 rad of upright, and terminate when it is not."""
     fallen = np.abs(physics.qpos[:, 1]) > 0.2
     reward = 1.0 - fallen
     return Outcome(reward, fallen, {"reward_survive": reward})
 
 
-def double_pendulum_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """A bonus while the tip is high, less its distance from the top and the angular speeds."""
+def double_pendulum_outcome(
+    physics: Physics, before: Values, actions: Values, o: TaskOptions
+) -> Outcome:
+    """Reward a high tip, less its distance from the top and the angular speeds."""
     x, _, y = physics.derived["tip"].T
     fallen = y <= 1
     distance = 0.01 * x**2 + (y - 2) ** 2
     speed = 1e-3 * physics.qvel[:, 1] ** 2 + 5e-3 * physics.qvel[:, 2] ** 2
     survive = o.healthy_reward * ~fallen
-    info = {
-        "reward_survive": survive,
-        "distance_penalty": -distance,
-        "velocity_penalty": -speed,
-    }
+    info = {"reward_survive": survive, "distance_penalty": -distance, "velocity_penalty": -speed}
     return Outcome(survive - distance - speed, fallen, info)
 
 
-def reacher_outcome(physics: Physics, before: Array, actions: Array, o: Options) -> Outcome:
-    """Less the distance of the fingertip from its goal, less the control cost."""
+def reacher_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
+    """Penalize the distance of the fingertip from its goal, and the control cost."""
     away = physics.derived["fingertip"] - physics.derived["target"]
     distance = -np.sqrt(np.square(away).sum(axis=1)) * o.reward_dist_weight
     cost = -control_cost(actions, o.reward_control_weight)
@@ -209,28 +191,34 @@ _RUNNER = {
     "exclude_current_positions_from_observation": True,
 }
 _WALKER = {
-    "forward_reward_weight": 1.0,
+    **_RUNNER,
     "ctrl_cost_weight": 1e-3,
     "healthy_reward": 1.0,
     "terminate_when_unhealthy": True,
     "reset_noise_scale": 5e-3,
-    "exclude_current_positions_from_observation": True,
 }
+HOPPER_HEALTH = {"healthy_z_range": (0.7, np.inf), "healthy_angle_range": (-0.2, 0.2)}
+WALKER_HEALTH = {"healthy_z_range": (0.8, 2.0), "healthy_angle_range": (-1.0, 1.0)}
+_walker = functools.partial(
+    MujocoTask,
+    frame_skip=4,
+    start=uniform_start,
+    observe=clipped_coordinates,
+    outcome=walker_outcome,
+)
 
 TASKS = {
-    "InvertedPendulum-v5": Task(
+    "InvertedPendulum-v5": MujocoTask(
         "inverted_pendulum.xml",
         frame_skip=2,
-        max_episode_steps=1000,
         start=uniform_start,
-        observe=all_coordinates,
+        observe=coordinates,
         outcome=pendulum_outcome,
         options={"reset_noise_scale": 0.01},
     ),
-    "InvertedDoublePendulum-v5": Task(
+    "InvertedDoublePendulum-v5": MujocoTask(
         "inverted_double_pendulum.xml",
         frame_skip=5,
-        max_episode_steps=1000,
         start=normal_start,
         observe=double_pendulum_observation,
         outcome=double_pendulum_outcome,
@@ -241,7 +229,7 @@ TASKS = {
         },
         forward_at_reset=True,
     ),
-    "Reacher-v5": Task(
+    "Reacher-v5": MujocoTask(
         "reacher.xml",
         frame_skip=2,
         max_episode_steps=50,
@@ -255,49 +243,25 @@ TASKS = {
         },
         forward_at_reset=True,
     ),
-    "Swimmer-v5": Task(
+    "Swimmer-v5": MujocoTask(
         "swimmer.xml",
         frame_skip=4,
-        max_episode_steps=1000,
         start=uniform_start,
-        observe=planar_coordinates,
+        observe=functools.partial(coordinates, hidden=2),
         outcome=swimmer_outcome,
         options={**_RUNNER, "ctrl_cost_weight": 1e-4},
     ),
-    "HalfCheetah-v5": Task(
+    "HalfCheetah-v5": MujocoTask(
         "half_cheetah.xml",
         frame_skip=5,
-        max_episode_steps=1000,
         start=normal_start,
         observe=coordinates,
         outcome=runner_outcome,
         options={**_RUNNER, "ctrl_cost_weight": 0.1},
     ),
-    "Hopper-v5": Task(
+    "Hopper-v5": _walker(
         "hopper.xml",
-        frame_skip=4,
-        max_episode_steps=1000,
-        start=uniform_start,
-        observe=clipped_coordinates,
-        outcome=walker_outcome,
-        options={
-            **_WALKER,
-            "healthy_state_range": (-100.0, 100.0),
-            "healthy_z_range": (0.7, np.inf),
-            "healthy_angle_range": (-0.2, 0.2),
-        },
+        options={**_WALKER, **HOPPER_HEALTH, "healthy_state_range": (-100.0, 100.0)},
     ),
-    "Walker2d-v5": Task(
-        "walker2d_v5.xml",
-        frame_skip=4,
-        max_episode_steps=1000,
-        start=uniform_start,
-        observe=clipped_coordinates,
-        outcome=walker_outcome,
-        options={
-            **_WALKER,
-            "healthy_z_range": (0.8, 2.0),
-            "healthy_angle_range": (-1.0, 1.0),
-        },
-    ),
+    "Walker2d-v5": _walker("walker2d_v5.xml", options={**_WALKER, **WALKER_HEALTH}),
 }

@@ -1,84 +1,56 @@
 """The paper's sentences about TRPO's parts, and what the ablations found about each.
 
-Verdicts are computed. A "way" is how far training came: from the first return to the final one, as
-a part of the same for the unchanged method. What counts is fixed in the constants below.
+Verdicts are computed from the results. A variation gains what its final return is above the first
+returns of the unchanged method.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from trellis.reproduce.files import Record
+
 FALL = 0.5
-"""A return that falls by so much of the unchanged method's way is a catastrophe."""
+"""Part of the unchanged method's gain by which a catastrophe lowers the return."""
 NEARLY = 0.9
-"""Of the way: as good as."""
-
-Row = Mapping[str, Any]
-
-
-def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """What the paper says of the parts that are here."""
-    there = {row["group"] for row in rows}
-    speaks_of = {
-        _line_search: {"no-line-search", "max-kl"},
-        _cg: {"cg-iterations"},
-        _fisher: {"fisher-fraction"},
-        _penalty: {"max-kl", "penalty"},
-    }
-    return [judge(rows) for judge, parts in speaks_of.items() if parts <= there]
+"""Part of the gain that counts as equally good."""
+Rows = Sequence[Record]
+Finding = tuple[str, bool | None]
+"""A text, and whether the paper's claim holds; None if runs are too few or nothing was learned."""
 
 
 def largest_fall(seen: np.ndarray) -> float:
-    """How far a return falls below its best so far, at worst."""
+    """Return how far a return falls below its best so far, at worst."""
     seen = seen[np.isfinite(seen)]
     return float(np.max(np.maximum.accumulate(seen) - seen, initial=0.0))
 
 
-def _claim(group: str, place: str, paper: str, found: str, holds: bool | None) -> dict[str, Any]:
-    """None: too few runs to say, or nothing was learned that could be degraded."""
-    return {"group": group, "section": place, "paper": paper, "found": found, "holds": holds}
-
-
-def _of(rows: Sequence[Row], group: str) -> list[Row]:
-    return [row for row in rows if row["group"] == group]
-
-
-def _final(row: Row) -> float:
+def _final(row: Record) -> float:
     return row["final_return"]["value"]
 
 
-def way(row: Row, base: Row) -> float:
-    """How far a variation came, where the unchanged method came to 1."""
-    return (_final(row) - _start(base)) / (_final(base) - _start(base))
+def _gain(row: Record, base: Record) -> float:
+    return _final(row) - float(np.mean([run["first_return"] for run in base["runs"]]))
 
 
-def _learned(base: Row) -> bool:
-    """Whether there is a way to measure others by."""
-    return _final(base) > _start(base)
-
-
-def _start(base: Row) -> float:
-    return float(np.mean([run["first_return"] for run in base["runs"]]))
-
-
-def _paper(rows: Sequence[Row]) -> Row:
+def _paper(rows: Rows) -> Record:
     return next(row for row in rows if row["is_the_paper"])
 
 
-def _are_few(rows: Sequence[Row]) -> bool:
-    """A single run of anything says nothing about the next."""
-    return any(len(row["runs"]) < 2 for row in rows)
+def _verdict(holds: bool, base: Record, rows: Rows) -> bool | None:
+    """Return None if something has a single run, or if the base learned nothing."""
+    few = any(len(row["runs"]) < 2 for row in (base, *rows))
+    return None if few or _gain(base, base) <= 0 else holds
 
 
-def _line_search(rows: Sequence[Row]) -> dict[str, Any]:
-    base = _paper(_of(rows, "max-kl"))
-    catastrophe = FALL * (_final(base) - _start(base))
-    words, more, few = [], [], _are_few([base])
-    for row in _of(rows, "no-line-search"):
-        partner = next(r for r in _of(rows, "max-kl") if r["asked"] == row["asked"])
-        few = few or _are_few([row, partner])
-        parts = []
+def _line_search(without: Rows, with_: Rows) -> Finding:
+    base = _paper(with_)
+    catastrophe = FALL * _gain(base, base)
+    words, more, judged = [], [], []
+    for row in without:
+        partner = next(other for other in with_ if other["asked"] == row["asked"])
+        shares = []
         for name, each in (("without", row), ("with", partner)):
             falls = sum(run["largest_fall"] >= catastrophe for run in each["runs"])
             largest = max(run["largest_kl"] for run in each["runs"]) / row["asked"]
@@ -86,87 +58,85 @@ def _line_search(rows: Sequence[Row]) -> dict[str, Any]:
                 f"δ = {row['asked']:g}, {name}: largest step {largest:.2f} δ, catastrophes in"
                 f" {falls} of {len(each['runs'])} runs, final return {_final(each):.1f}"
             )
-            parts.append(falls / len(each["runs"]))
-        more.append(parts[0] - parts[1])
-    return _claim(
-        "no-line-search",
-        "App. C",
-        "Without this line search, the algorithm occasionally computes large steps that cause a"
-        " catastrophic degradation of performance",
-        "; ".join(words),
-        None if few or not _learned(base) else max(more) > 0 and min(more) >= 0,
-    )
+            shares.append(falls / len(each["runs"]))
+        more.append(shares[0] - shares[1])
+        judged += [row, partner]
+    return "; ".join(words), _verdict(max(more) > 0 and min(more) >= 0, base, judged)
 
 
-def _cg(rows: Sequence[Row]) -> dict[str, Any]:
-    group = _of(rows, "cg-iterations")
-    base = _paper(group)
-    more = [row for row in group if row["value"] > base["value"]]
-    words = [f"k = {row['value']:g}: {row['mean_return']['value']:.1f}" for row in group]
-    return _claim(
-        "cg-iterations",
-        "App. C.1",
-        "We found k = 10 to be quite effective, and using higher k did not result in faster policy"
-        " improvement",
-        "mean return over training, " + ", ".join(words),
-        _none_is_ahead(more, base),
-    )
+def _cg(rows: Rows) -> Finding:
+    base = _paper(rows)
+    means = [row["mean_return"] for row in rows if row["value"] > base["value"]]
+    words = [f"k = {row['value']:g}: {row['mean_return']['value']:.1f}" for row in rows]
+    holds = None
+    limit = base["mean_return"]["high"]  # None for a single seed.
+    if limit is not None and all(mean["low"] is not None for mean in means):
+        if any(mean["low"] > limit for mean in means):
+            holds = False
+        elif all(mean["value"] <= base["mean_return"]["value"] for mean in means):
+            holds = True
+    return "mean return over training, " + ", ".join(words), holds
 
 
-def _none_is_ahead(rows: Sequence[Row], base: Row) -> bool | None:
-    """False if an interval of theirs is above all of the base's, open if only a mean is."""
-    means = [row["mean_return"] for row in rows]
-    limit = base["mean_return"]["high"]  # a single seed has none
-    if limit is None or any(mean["low"] is None for mean in means):
-        return None
-    if any(mean["low"] > limit for mean in means):
-        return False
-    return True if all(mean["value"] <= base["mean_return"]["value"] for mean in means) else None
-
-
-def _fisher(rows: Sequence[Row]) -> dict[str, Any]:
-    group = _of(rows, "fisher-fraction")
-    full = max(group, key=lambda row: row["value"])
+def _fisher(rows: Rows) -> Finding:
+    paper, full = _paper(rows), max(rows, key=lambda row: row["value"])
     words = [
         f"{row['value']:.0%}: final return {_final(row):.1f},"
         f" {np.mean([run['seconds_update'] for run in row['runs']]):.2f} s a step"
-        for row in group
+        for row in rows
     ]
-    return _claim(
-        "fisher-fraction",
-        "App. C.1",
+    holds = _gain(paper, full) >= NEARLY * _gain(full, full)
+    return "; ".join(words), _verdict(holds, full, [paper])
+
+
+def _penalty(penalty: Rows, constraint: Rows) -> Finding:
+    base = _paper(constraint)
+    best = max(_gain(row, base) for row in (*constraint, *penalty))
+    words, shares = [], []
+    for name, group in (("constraint δ", constraint), ("penalty C", penalty)):
+        good = sum(_gain(row, base) >= NEARLY * best for row in group)
+        values = ", ".join(f"{row['value']:g}: {_final(row):.1f}" for row in group)
+        words.append(
+            f"{name}: {good} of {len(group)} values come within {1 - NEARLY:.0%} of the best way"
+            f" ({values})"
+        )
+        shares.append(good / len(group))
+    return "; ".join(words), _verdict(shares[0] > shares[1], base, (*constraint, *penalty))
+
+
+CLAIMS: tuple[tuple[Callable[..., Finding], tuple[str, ...], str, str], ...] = (
+    (
+        *(_line_search, ("no-line-search", "max-kl"), "App. C"),
+        "Without this line search, the algorithm occasionally computes large steps that cause a"
+        " catastrophic degradation of performance",
+    ),
+    (
+        *(_cg, ("cg-iterations",), "App. C.1"),
+        "We found k = 10 to be quite effective, and using higher k did not result in faster policy"
+        " improvement",
+    ),
+    (
+        *(_fisher, ("fisher-fraction",), "App. C.1"),
         "Since the Fisher information matrix merely acts as a metric, it can be computed on a"
         " subset of the data without severely degrading the quality of the final step. Hence, we"
         " can compute it on 10% of the data",
-        "; ".join(words),
-        None
-        if _are_few([_paper(group), full]) or not _learned(full)
-        else way(_paper(group), full) >= NEARLY,
-    )
-
-
-def _penalty(rows: Sequence[Row]) -> dict[str, Any]:
-    constraint, penalty = _of(rows, "max-kl"), _of(rows, "penalty")
-    base = _paper(constraint)
-    best = max((*constraint, *penalty), key=_final)
-
-    def good(group: Sequence[Row]) -> list[Row]:
-        return [row for row in group if way(row, base) >= NEARLY * way(best, base)]
-
-    words = [
-        f"{name} {symbol}: {len(good(group))} of {len(group)} values come within {1 - NEARLY:.0%}"
-        " of the best way ("
-        + ", ".join(f"{row['value']:g}: {_final(row):.1f}" for row in group)
-        + ")"
-        for name, symbol, group in (("constraint", "δ", constraint), ("penalty", "C", penalty))
-    ]
-    return _claim(
-        "penalty",
-        "Sec. 6",
+    ),
+    (
+        *(_penalty, ("penalty", "max-kl"), "Sec. 6"),
         "Empirically, it is hard to robustly choose the penalty coefficient, so we use a hard"
         " constraint instead of a penalty",
-        "; ".join(words),
-        None
-        if _are_few([*constraint, *penalty]) or not _learned(base)
-        else len(good(constraint)) / len(constraint) > len(good(penalty)) / len(penalty),
-    )
+    ),
+)
+"""How a claim is judged, the parts that it is about, its place in the paper, and its words."""
+
+
+def claims(rows: Rows) -> list[dict[str, Any]]:
+    """Return the verdicts on the claims whose parts were all run."""
+    judged = []
+    for judge, parts, section, paper in CLAIMS:
+        groups = [[row for row in rows if row["group"] == part] for part in parts]
+        if all(groups):
+            found, holds = judge(*groups)
+            about = {"group": parts[0], "section": section, "paper": paper}
+            judged.append({**about, "found": found, "holds": holds})
+    return judged

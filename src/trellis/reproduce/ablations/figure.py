@@ -1,48 +1,46 @@
-"""The figure of the ablations, from ablations.json alone: a panel for each claim of the paper."""
+"""The figure of the ablations, from ablations.json alone: a panel per claim of the paper."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trellis.analysis import curves as plots
-from trellis.analysis.curves import COLORS
+from trellis.analysis import figures
+from trellis.analysis.figures import COLORS
+from trellis.reproduce.files import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH = 88
-"""Letters in a line of words."""
+"""Letters per line of text."""
+VERDICTS = {True: "holds here", False: "does not hold here", None: "open"}
 
 
-def draw(results: Mapping[str, Any], path: Path) -> None:
-    """Curves where the way matters, final returns where a setting is varied."""
-    pyplot = plots.load_pyplot()
-    rows = results["rows"]
+def plot(results: Record, path: Path) -> None:
+    """Plot curves where the way matters, final returns where a setting is varied."""
+    rows, claims = results["rows"], results["claims"]
     panels = {
-        "no-line-search": _draw_line_search,
-        "cg-iterations": _draw_cg,
-        "fisher-fraction": _draw_fisher,
-        "penalty": _draw_penalty,
+        "no-line-search": _plot_line_search,
+        "cg-iterations": _plot_cg,
+        "fisher-fraction": _plot_fisher,
+        "penalty": _plot_penalty,
     }
-    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    with pyplot.rc_context(style):
-        count = max(1, len(results["claims"]))
-        lines, columns = -(-count // 2), min(count, 2)
-        size = (6 + 4.5 * columns, 6.25 * lines)
-        figure, axes = pyplot.subplots(
-            lines, columns, figsize=size, layout="constrained", squeeze=False
-        )
-        for axis in axes.flat[len(results["claims"]) :]:
+    count = max(1, len(claims))
+    lines, columns = -(-count // 2), min(count, 2)
+    size = (6 + 4.5 * columns, 6.25 * lines)
+    with figures.open_figure(path, lines, columns, size=size, dpi=100) as (figure, axes):
+        for axis in axes.flat[len(claims) :]:
             axis.set_axis_off()  # Beside the last of three, or where nothing can be judged yet.
-        for claim, axis in zip(results["claims"], axes.flat, strict=False):
+        for claim, axis in zip(claims, axes.flat, strict=False):
             panels[claim["group"]](axis, rows)
             axis.grid(alpha=0.25)
             axis.legend(frameon=False, fontsize=9)
-            words = {True: "holds here", False: "does not hold here", None: "open"}
-            verdict = words[claim["holds"]]
-            words = f"{claim['section']}: “{claim['paper']}.”"
-            axis.set_title(_wrapped(words), fontsize=9.5, loc="left")
-            found = _wrapped(f"Found ({verdict}): {claim['found']}")
+            title = f"{claim['section']}: “{claim['paper']}.”"
+            axis.set_title(_wrapped(title), fontsize=9.5, loc="left")
+            found = _wrapped(f"Found ({VERDICTS[claim['holds']]}): {claim['found']}")
             axis.set_xlabel(f"{axis.get_xlabel()}\n\n{found}", fontsize=8.5)
         scale = "of the paper's size"
         if results["scale"] != 1:
@@ -52,20 +50,17 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             f"The parts of TRPO on the swimmer, {results['iterations']} iterations {scale},"
             f" {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)}; bands and bars: 95%"
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=100)
-        pyplot.close(figure)
 
 
 def _wrapped(words: str) -> str:
     return "\n".join(textwrap.wrap(words, WIDTH))
 
 
-def _of(rows: Sequence[Mapping[str, Any]], group: str) -> list[Mapping[str, Any]]:
+def _of(rows: Sequence[Record], group: str) -> list[Record]:
     return sorted((r for r in rows if r["group"] == group), key=lambda row: row["value"])
 
 
-def _draw_line_search(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+def _plot_line_search(axis: "Axes", rows: Sequence[Record]) -> None:
     means: list[float] = []
     for index, row in enumerate(_of(rows, "no-line-search")):
         partner = next(r for r in _of(rows, "max-kl") if r["asked"] == row["asked"])
@@ -73,29 +68,24 @@ def _draw_line_search(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             curve, color = each["curve"], COLORS[index]
             means += curve["mean"]
             label = f"δ = {row['asked']:g}, {words} line search"
-            axis.plot(curve["x"], curve["mean"], line, color=color, label=label)
-            axis.fill_between(
-                curve["x"], curve["low"], curve["high"], color=color, alpha=0.1, linewidth=0
-            )
-    room = 0.12 * (max(means) - min(means)) or 1.0  # The band of a few seeds may be cut off.
-    axis.set_ylim(min(means) - room, max(means) + room)
+            figures.plot_band(axis, **curve, color=color, alpha=0.1, style=line, label=label)
+    axis.set(ylim=figures.limits(means))
     axis.set(xlabel="simulator steps", ylabel="mean return of training episodes")
 
 
-def _draw_cg(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    for index, (key, words) in enumerate(
-        (("final_return", "at the end"), ("mean_return", "mean over training"))
-    ):
-        _bars(axis, _of(rows, "cg-iterations"), key, words, COLORS[index])
-    axis.set(xscale="log", xlabel="CG iterations", ylabel="return")
-    _ticks(axis, [row["value"] for row in _of(rows, "cg-iterations")])
+def _plot_cg(axis: "Axes", rows: Sequence[Record]) -> None:
+    group = _of(rows, "cg-iterations")
+    _bars(axis, group, "final_return", "at the end", COLORS[0])
+    _bars(axis, group, "mean_return", "mean over training", COLORS[1])
+    axis.set(xlabel="CG iterations", ylabel="return")
+    _ticks(axis, group)
 
 
-def _draw_fisher(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+def _plot_fisher(axis: "Axes", rows: Sequence[Record]) -> None:
     group = _of(rows, "fisher-fraction")
     _bars(axis, group, "final_return", "return at the end", COLORS[0])
-    axis.set(xscale="log", xlabel="part of the data for the Fisher matrix", ylabel="return")
-    _ticks(axis, [row["value"] for row in group])
+    axis.set(xlabel="part of the data for the Fisher matrix", ylabel="return")
+    _ticks(axis, group)
     other = axis.twinx()
     times = [np.mean([run["seconds_update"] for run in row["runs"]]) for row in group]
     other.plot([row["value"] for row in group], times, ":", color=COLORS[1])
@@ -103,38 +93,40 @@ def _draw_fisher(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     other.set_ylim(bottom=0)
 
 
-def _draw_penalty(axis: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    for index, (group, words) in enumerate((("max-kl", "constraint δ"), ("penalty", "penalty C"))):
+def _plot_penalty(axis: "Axes", rows: Sequence[Record]) -> None:
+    # √δ and 1/C are what a step's length goes with.
+    for group, words, power, color in (
+        ("max-kl", "constraint δ", 0.5, COLORS[0]),
+        ("penalty", "penalty C", -1.0, COLORS[1]),
+    ):
         found = _of(rows, group)
         middle = found[len(found) // 2]["value"]
-        # √δ and 1/C are what a step's length goes with.
-        length = [
-            np.sqrt(r["value"] / middle) if index == 0 else middle / r["value"] for r in found
-        ]
+        length = [(row["value"] / middle) ** power for row in found]
         label = f"{words}, in the middle {middle:g}"
-        _bars(axis, found, "final_return", label, COLORS[index], across=length)
+        _bars(axis, found, "final_return", label, color, across=length)
     axis.set(
-        xscale="log",
         xlabel="length of a step by its setting, where the middle value is 1",
         ylabel="return at the end",
     )
 
 
 def _bars(
-    axis: Any,
-    rows: Sequence[Mapping[str, Any]],
+    axis: "Axes",
+    rows: Sequence[Record],
     key: str,
     label: str,
     color: str,
     across: Sequence[float] | None = None,
 ) -> None:
-    x = [row["value"] for row in rows] if across is None else across
-    y = [row[key]["value"] for row in rows]
-    high = [row[key]["high"] for row in rows]
-    half = [0.0 if top is None else top - value for top, value in zip(high, y, strict=True)]
+    """Plot estimates with their intervals, by default against the varied value."""
+    x = across or [row["value"] for row in rows]
+    estimates = [row[key] for row in rows]
+    y = [found["value"] for found in estimates]
+    half = [0.0 if found["high"] is None else found["high"] - found["value"] for found in estimates]
     axis.errorbar(x, y, yerr=half, fmt="o-", color=color, label=label, capsize=3)
+    axis.set_xscale("log")
 
 
-def _ticks(axis: Any, values: Sequence[float]) -> None:
-    axis.set_xticks(values, [f"{value:g}" for value in values])
+def _ticks(axis: "Axes", rows: Sequence[Record]) -> None:
+    axis.set_xticks([row["value"] for row in rows], [f"{row['value']:g}" for row in rows])
     axis.minorticks_off()

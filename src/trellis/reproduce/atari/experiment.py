@@ -1,157 +1,187 @@
 """Section 8.2: Table 1 and the learning curves of Figure 5, `trellis reproduce atari`.
 
-Trains what is missing, plays the last policy of every run in the folder, and writes atari.json,
-table.csv, README.md and curves.png. The runs are in `atari_runs.py`, playing in `atari_scores.py`,
-the table in `atari_table.py` and the figure in `atari_figure.py`.
+Trains what is missing, evaluates the last policy of every run in the folder, and writes atari.json,
+table.csv, README.md and curves.png. `plans.py` has the runs as data, `scores.py` evaluates
+policies, `table.py` and `figure.py` write the results.
 
-What has been played is written down at once and not played again: a policy is known by its
-parameters, random actions by the rules of the game.
+Every evaluation is written at once and not repeated: a policy is known by its parameters, random
+actions by the rules of the game.
 """
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trellis import presets
 from trellis.analysis.curves import seconds
-from trellis.cli.messages import UsageError
-from trellis.reproduce.atari import figure as atari_figure
-from trellis.reproduce.atari import scores as atari_scores
-from trellis.reproduce.atari import table as atari_table
-from trellis.reproduce.atari.plans import Experiment, FoundRun, env_id, extend, find_runs
-from trellis.reproduce.atari.scores import ACTIONS, EPISODES, Latest
-from trellis.reproduce.record import as_text
-from trellis.reproduce.sweep import execute
-from trellis.runs.checkpoint import CHECKPOINTS, newest_iteration
-from trellis.runs.folder import locked, write_whole
-from trellis.runs.log import METRICS, read_metrics
-from trellis.runs.provenance import commit
+from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
+from trellis.policies.saved import SavedPolicy
+from trellis.reproduce.atari import figure, plans, scores, table
+from trellis.reproduce.atari.plans import GAMES, MODERN, FoundRun
+from trellis.reproduce.atari.scores import EPISODES, summary
+from trellis.reproduce.experiment import (
+    TrainingExperiment,
+    command,
+    look_up,
+    require_at_least_one,
+    require_scale,
+)
+from trellis.reproduce.files import Record, ResultsError, made_by, read_json, write_json
+from trellis.reproduce.run_plan import RunPlan
+from trellis.reproduce.sweep import Say, execute
+from trellis.runs.folder import locked
 
 JSON = "atari.json"
-Say = Callable[[str], None]
+Found = list[tuple[FoundRun, SavedPolicy]]
+"""Runs and their last policies."""
 
 
-def run(asked: Experiment, out: Path, say: Say, *, report_only: bool = False) -> dict[str, Any]:
-    """Trains what is missing, unless only a report is asked for; then reports on what there is."""
-    if not report_only:
-        plans = asked.plans
-        for plan in plans:
-            extend(plan)
-        execute(plans, asked.parallel, say)
-    return report(asked, out, say, command=asked.command(out, report_only=report_only))
+@dataclass(frozen=True)
+class Atari(TrainingExperiment):
+    """Table 1 and Figure 5: seven games from pixels (Sec. 8.2)."""
 
+    name: ClassVar = "atari"
+    out: Path = Path("results/atari")
+    seeds: int = 1
+    runs: Path = Path("runs/atari")
+    games: tuple[str, ...] = tuple(GAMES)
+    """Games to play."""
+    preset: str = MODERN
+    """Settings: modern/atari, paper/atari-single-path or paper/atari-vine."""
+    steps: int | None = None
+    """Largest number of steps of a run; runs with fewer are continued. Default: the preset's."""
+    scale: float = 1.0
+    """Size of an iteration as a part of the paper's, for the paper's presets alone."""
+    report_only: bool = False
+    """Train nothing, and report on all runs in the folder, finished or not."""
 
-def report(asked: Experiment, out: Path, say: Say, *, command: str) -> dict[str, Any]:
-    """The results of all runs of the games that are asked for, finished or not.
-
-    What is known of other games stays as it is in the results.
-    """
-    found = _begun(asked, say)
-    before = _read(out / JSON)
-    runs = {record["run"]: record for record in before.get("runs", [])}
-    randoms = [r for r in before.get("random", []) if r["evaluation"]["episodes"] == EPISODES]
-    results: dict[str, Any] = {"settings": {"episodes": EPISODES, "actions": ACTIONS}}
-    made_by = {"command": command, "commit": commit()}
-
-    def save() -> None:
-        """With what others have written to the same file meanwhile."""
-        out.mkdir(parents=True, exist_ok=True)
-        with locked(out):
-            there = _read(out / JSON)
-            for record in there.get("runs", []):
-                if record["game"] not in asked.games:
-                    runs[record["run"]] = record
-            known = [(r["game"], r["env_options"]) for r in randoms]
-            randoms.extend(
-                r
-                for r in there.get("random", [])
-                if r["evaluation"]["episodes"] == EPISODES
-                and (r["game"], r["env_options"]) not in known
+    def __post_init__(self):
+        super().__post_init__()
+        look_up(GAMES, self.games, "game")
+        look_up(presets.ATARI, (self.preset,), "preset of Atari's")
+        require_at_least_one(steps=1 if self.steps is None else self.steps)
+        require_scale(self.scale)
+        if self.preset == MODERN and self.scale != 1:
+            raise ValueError(
+                f"scale is for the iterations of the paper's presets; {MODERN} has --steps alone"
             )
-            results.update(random=randoms, runs=list(runs.values()))
-            results["rows"] = atari_table.rows(results["runs"], randoms)
-            write_whole(out / JSON, as_text(results))
 
-    for game, options in _rules(asked, found):
-        if not any(r["game"] == game and r["env_options"] == options for r in randoms):
-            record = {"game": game, "env_options": options}
-            say(f"Playing {EPISODES} episodes of {game}, {atari_table.random_label(record)}")
-            played = atari_scores.play_random(env_id(game), options, EPISODES)
-            randoms.append({**record, "evaluation": atari_scores.summary(played)})
-            save()
-    for index, (run, last) in enumerate(found, start=1):
-        evaluation = _known(runs.get(run.name), last)
-        if evaluation is None:
-            say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
-            played = atari_scores.play_policy(run.config, last.theta, last.moments, EPISODES)
-            evaluation = atari_scores.summary(played)
-        runs[run.name] = {**_facts(run, last), **made_by, "evaluation": evaluation}
-        save()
-    there = {run.name for run, _ in found}
-    gone = [n for n, r in runs.items() if r["game"] in asked.games and n not in there]
-    for name in gone:
-        del runs[name]
-    save()
-    atari_table.write(results, out)
-    atari_figure.draw(results, out / "curves.png")
-    return results
+    @property
+    def plans(self) -> list[RunPlan]:
+        """Runs to make, game by game."""
+        name = self.preset.replace("/", "-")
+        if self.scale != 1:
+            name += f"-scale-{self.scale:g}"
+        return [
+            plan
+            for game in self.games
+            for plan in self.plan_seeds(
+                self.runs / name / game,
+                plans.settings(game, self.preset, self.steps, self.scale),
+                range(self.seeds),
+            )
+        ]
+
+    def run(self, say: Say) -> dict[str, Any]:
+        """Train what is missing, unless only a report is asked for; then report on all runs."""
+        if not self.report_only:
+            for plan in self.plans:
+                plans.extend(plan)
+            execute(self.plans, self.parallel, say)
+        return self._report(say)
+
+    def _report(self, say: Say) -> dict[str, Any]:
+        """Write and return the results of all runs of these games, finished or not.
+
+        Results of other games stay as they are.
+        """
+        found = self._started(say)
+        names = {run.name for run, _ in found}
+        results = self._update(names)
+        # Random actions by the preset's rules in all games, and by a run's rules in its own.
+        rules = [(game, dict(presets.ATARI[self.preset].env_options)) for game in self.games]
+        rules += [(run.game, dict(run.config.env_options)) for run, _ in found]
+        for game, options in rules:
+            if table.find_random(results["random"], game, options) is None:
+                random = {"game": game, "env_options": options}
+                say(f"Playing {EPISODES} episodes of {game}, {table.random_label(random)}")
+                played = scores.play_random(plans.env_id(game), options, EPISODES)
+                results = self._update(names, random={**random, "evaluation": summary(played)})
+        known = {
+            (record["run"], record["fingerprint"]): record["evaluation"]
+            for record in results["runs"]
+            if record["evaluation"]["episodes"] == EPISODES
+        }
+        for index, (run, last) in enumerate(found, start=1):
+            facts = {**_facts(run, last), **made_by(command(self))}
+            evaluation = known.get((run.name, facts["fingerprint"]))
+            if evaluation is None:
+                say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
+                evaluation = summary(scores.play_policy(last, EPISODES))
+            results = self._update(names, run={**facts, "evaluation": evaluation})
+        table.write(results, self.out)
+        figure.plot(results, self.out / "curves.png")
+        return results
+
+    def _update(
+        self, names: Collection[str], run: Record | None = None, random: Record | None = None
+    ) -> dict[str, Any]:
+        """Add a result to atari.json, to which reports on other games may write at the same time.
+
+        Of the runs of this report's games, those with these names are kept.
+        """
+        path = self.out / JSON
+        self.out.mkdir(parents=True, exist_ok=True)
+        with locked(self.out):
+            before = read_json(path)
+            randoms = [
+                record
+                for record in before.get("random", [])
+                if record["evaluation"]["episodes"] == EPISODES
+            ]
+            if random and not table.find_random(randoms, random["game"], random["env_options"]):
+                randoms.append(random)
+            by_name = {
+                record["run"]: record
+                for record in (*before.get("runs", []), *([run] if run else []))
+                if record["game"] not in self.games or record["run"] in names
+            }
+            runs = list(by_name.values())
+            results = {
+                "settings": {"episodes": EPISODES, "actions": scores.ACTIONS},
+                "random": randoms,
+                "runs": runs,
+                "rows": table.rows(runs, randoms),
+            }
+            write_json(path, results)
+        return results
+
+    def _started(self, say: Say) -> Found:
+        """Return the runs in the folder that have finished an iteration."""
+        found: Found = []
+        for run in plans.find_runs(self.runs, self.games):
+            if not newest_iteration(run.folder / CHECKPOINTS):
+                say(f"{run.name} is left out: it has no iteration yet")
+                continue
+            for other, _ in found:
+                if other.identity == run.identity:
+                    raise ResultsError(
+                        f"{other.folder} and {run.folder} have the same settings and the same"
+                        " seed: a mean would count one experiment twice; move one of them away"
+                    )
+            found.append((run, SavedPolicy.load(run.folder)))
+        if not found:
+            raise ResultsError(
+                f"there is no run of {', '.join(self.games)} in {self.runs} to report on: leave"
+                " out --report-only to train one, or name the folder with --runs"
+            )
+        return found
 
 
-def _begun(asked: Experiment, say: Say) -> list[tuple[FoundRun, Latest]]:
-    """The runs in the folder that have an iteration behind them."""
-    found: list[tuple[FoundRun, Latest]] = []
-    for run in find_runs(asked.runs, asked.games):
-        begun = newest_iteration(run.folder / CHECKPOINTS) is not None
-        last = atari_scores.latest(run) if begun else None
-        if last is None or not last.iteration:
-            say(f"{run.name} is left out: it has no iteration yet")
-            continue
-        for other, _ in found:
-            if _experiment(other) == _experiment(run):
-                raise UsageError(
-                    f"{other.folder} and {run.folder} have the same settings and the same seed: a"
-                    " mean would count one experiment twice; move one of them away"
-                )
-        found.append((run, last))
-    if not found:
-        raise UsageError(
-            f"there is no run of {', '.join(asked.games)} in {asked.runs} to report on: leave out"
-            " --report-only to train one, or name the folder with --runs"
-        )
-    return found
-
-
-def _rules(
-    asked: Experiment, found: Sequence[tuple[FoundRun, Latest]]
-) -> list[tuple[str, dict[str, Any]]]:
-    """Games and the rules by which random actions are to play them: those of the preset in all
-    games, those of the runs in their own."""
-    options = dict(presets.ATARI[asked.preset].env_options)
-    rules = [(game, options) for game in asked.games]
-    for run, _ in found:
-        rule = (run.game, dict(run.config.env_options))
-        if rule not in rules:
-            rules.append(rule)
-    return rules
-
-
-def _experiment(run: FoundRun) -> tuple[Any, ...]:
-    """What no two runs of a report may have in common."""
-    return run.game, run.config.preset, run.differs, run.config.seed
-
-
-def _known(record: dict[str, Any] | None, last: Latest) -> dict[str, Any] | None:
-    """What this very policy has scored, if it has been played."""
-    if record is None or record["fingerprint"] != last.fingerprint:
-        return None
-    evaluation = record["evaluation"]
-    return evaluation if evaluation["episodes"] == EPISODES else None
-
-
-def _facts(run: FoundRun, last: Latest) -> dict[str, Any]:
-    """What is known of a run without playing: how far it came, what it took, its curve."""
-    rows = read_metrics(run.folder) if (run.folder / METRICS).is_file() else []
+def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
+    """Return what is known of a run without playing: its progress, cost and curve."""
+    rows = run.rows
     until = [row for row in rows if row["iteration"] <= last.iteration]
     return {
         "run": run.name,
@@ -166,10 +196,6 @@ def _facts(run: FoundRun, last: Latest) -> dict[str, Any]:
         "finished": run.config.is_over(last.iteration, last.steps),
         "minutes": round(float(seconds(until)[-1]) / 60, 2) if until else 0.0,
         "threads": run.config.threads,
-        "fingerprint": last.fingerprint,
-        "curve": atari_figure.cost_curve(rows),
+        "fingerprint": scores.fingerprint(last),
+        "curve": figure.cost_curve(rows),
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}

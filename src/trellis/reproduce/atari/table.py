@@ -1,24 +1,24 @@
 """Table 1 with our rows below the paper's: as numbers, as table.csv, and as a README.
 
-Ours have the mean score over seeds of the mean over episodes; its 95% interval is over seeds, or
-over the episodes of a single run. A score counts as above random actions where its interval lies
-wholly above that of the random row that was measured by the same rules.
+Our scores are means over seeds of the mean over episodes. The 95% interval is over seeds, or over
+the episodes of a single run. A score is above random actions if its interval lies wholly above that
+of random actions under the same rules.
 """
 
-import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trellis.analysis.curves import short
-from trellis.analysis.statistics import mean_interval
+from trellis.analysis.labels import assignment, short
+from trellis.analysis.statistics import interval_text, mean_interval
 from trellis.presets.paper import ATARI_ITERATIONS, ATARI_STEPS_PER_ITERATION
+from trellis.reproduce import files
 from trellis.reproduce.atari.plans import GAMES, PRESETS
+from trellis.reproduce.files import Record
 
-Record = Mapping[str, Any]
 BLANK = "–"
 PAPER = {
     "random": (354, 1.2, 0, -20.4, 157, 110, 179),
@@ -33,73 +33,64 @@ PAPER_STEPS = {
     "TRPO, single path": ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION["single-path"],
     "TRPO, vine": ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION["vine"],
 }
-"""Table 3."""
+"""Simulator steps by Table 3."""
 
 
 def label(run: Record) -> str:
-    """The row that a run belongs to: its preset, and what it has otherwise."""
-    words = [f"{key.split('.')[-1]}={short([value])[0]}" for key, value in run["differs"].items()]
+    """Return the row that a run belongs to: its preset, and the settings that differ from it."""
+    words = [assignment(key, *short([value])) for key, value in run["differs"].items()]
     return ", ".join([run["preset"], *words])
 
 
 def random_label(random: Record) -> str:
-    """The row of random actions by some rules."""
+    """Return the row of random actions under some rules."""
     return f"random actions ({_options(random['env_options'])})"
 
 
+def find_random(randoms: Iterable[Record], game: str, options: Mapping[str, Any]) -> Record | None:
+    """Return the result of random actions in a game under these rules, if there is one."""
+    same = (r for r in randoms if r["game"] == game and r["env_options"] == options)
+    return next(same, None)
+
+
 def rows(runs: Sequence[Record], randoms: Sequence[Record]) -> list[dict[str, Any]]:
-    """Our rows: random actions first, then the presets, each with a cell for every game it has."""
-    found: list[dict[str, Any]] = []
-    for name in dict.fromkeys(map(random_label, randoms)):
-        here = [random for random in randoms if random_label(random) == name]
-        cells = {random["game"]: _random_cell(random) for random in here}
-        found.append({"row": name, "preset": None, "games": _in_order(cells)})
-    order = {preset: index for index, preset in enumerate(PRESETS)}
-    for name in dict.fromkeys(map(label, sorted(runs, key=lambda run: order[run["preset"]]))):
-        here = [run for run in runs if label(run) == name]
-        games = dict.fromkeys(run["game"] for run in here)
-        cells = {g: _cell([run for run in here if run["game"] == g], randoms) for g in games}
-        found.append({"row": name, "preset": here[0]["preset"], "games": _in_order(cells)})
-    return found
+    """Return our rows: random actions first, then the presets, with a cell per game."""
+    found: dict[str, dict[str, Any]] = {}
+    ordered = sorted(runs, key=lambda run: PRESETS.index(run["preset"]))
+    for name, record in (
+        *((random_label(random), random) for random in randoms),
+        *((label(run), run) for run in ordered),
+    ):
+        row = {"row": name, "preset": record.get("preset"), "games": {}}
+        found.setdefault(name, row)["games"].setdefault(record["game"], []).append(record)
+    for row in found.values():
+        games = [game for game in GAMES if game in row["games"]]
+        row["games"] = {game: _cell(row["games"][game], randoms) for game in games}
+    return list(found.values())
 
 
-def _in_order(cells: Mapping[str, Any]) -> dict[str, Any]:
-    return {game: cells[game] for game in GAMES if game in cells}
-
-
-def _random_cell(random: Record) -> dict[str, Any]:
-    played = random["evaluation"]
-    return {"mean_score": played["mean_score"], "interval_95": played["interval_95"]}
-
-
-def _cell(runs: Sequence[Record], randoms: Sequence[Record]) -> dict[str, Any]:
-    """The runs of one row in one game, seeds together."""
-    seeds = [run["seed"] for run in runs]
-    mean, low, high = mean_interval([run["evaluation"]["mean_score"] for run in runs])
-    interval = [low, high] if len(runs) > 1 else runs[0]["evaluation"]["interval_95"]
-    options = runs[0]["env_options"]
-    reference = next(
-        (r for r in randoms if r["game"] == runs[0]["game"] and r["env_options"] == options), None
-    )
+def _cell(records: Sequence[Record], randoms: Sequence[Record]) -> dict[str, Any]:
+    """Return the cell of one row and game: of random actions, or of runs with different seeds."""
+    first = records[0]
+    score = mean_interval([record["evaluation"]["mean_score"] for record in records])
+    interval = score.interval if len(records) > 1 else first["evaluation"]["interval_95"]
+    cell = {"mean_score": score.value, "interval_95": interval}
+    if "seed" not in first:
+        return cell
+    random = find_random(randoms, first["game"], first["env_options"])
+    top = None if random is None else random["evaluation"]["interval_95"][1]
     return {
-        "mean_score": mean,
-        "interval_95": interval,
-        "above_random": _above(interval, reference),
-        "seeds": seeds,
-        "steps": [run["steps"] for run in runs],
-        "finished": all(run["finished"] for run in runs),
-        "mean_minutes": float(np.mean([run["minutes"] for run in runs])),
+        **cell,
+        "above_random": None if interval[0] is None or top is None else interval[0] > top,
+        "seeds": [run["seed"] for run in records],
+        "steps": [run["steps"] for run in records],
+        "finished": all(run["finished"] for run in records),
+        "mean_minutes": float(np.mean([run["minutes"] for run in records])),
     }
 
 
-def _above(interval: Sequence[float | None], random: Record | None) -> bool | None:
-    """Whether all of it is above all of the random row's; None where either is not known."""
-    top = None if random is None else random["evaluation"]["interval_95"][1]
-    return None if interval[0] is None or top is None else interval[0] > top
-
-
 def table(results: Record) -> list[list[str]]:
-    """Table 1, the paper's rows and ours, as words; the first row is the heading."""
+    """Return Table 1 as texts, the paper's rows and ours; the first row is the heading."""
     lines = [["", "from", "steps", *GAMES.values()]]
     for name, scores in PAPER.items():
         steps = count(PAPER_STEPS[name]) if name in PAPER_STEPS else BLANK
@@ -113,19 +104,25 @@ def table(results: Record) -> list[list[str]]:
 
 
 def write(results: Record, out: Path) -> None:
-    """table.csv and README.md, from the numbers in atari.json alone."""
-    with (out / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        lines = table(results)
-        csv.writer(file, lineterminator="\n").writerows([["row", *lines[0][1:]], *lines[1:]])
+    """Write table.csv and README.md, from the numbers in atari.json alone."""
+    heading, *lines = table(results)
+    columns = ["row", *heading[1:]]
+    rows = (dict(zip(columns, line, strict=True)) for line in lines)
+    files.write_csv(out / "table.csv", columns, rows)
     (out / "README.md").write_text(_readme(results), encoding="utf-8")
 
 
 def _readme(results: Record) -> str:
     settings = results["settings"]
-    lines = ["# Atari, Table 1 and Figure 5", ""]
-    lines += _commands(results["runs"])
-    lines += _markdown(table(results))
-    lines += [
+    heading, *rows = table(results)
+    makers = files.maker_lines(
+        ((run["run"], run) for run in results["runs"]), ", ", name_single=True
+    )
+    lines = [
+        "# Atari, Table 1 and Figure 5",
+        "",
+        *makers,
+        *files.markdown_table(heading, rows),
         "",
         f"Scores of ours are means over {settings['episodes']} episodes of the last policy, actions"
         f" {settings['actions']}. Steps are the agent's. A run that is not finished stands with the"
@@ -133,7 +130,7 @@ def _readme(results: Record) -> str:
         "",
         "## Runs",
         "",
-        *_markdown(_details(results)),
+        *_details(results),
         "",
         "The 95% interval is over seeds, or over the episodes of a single run. It is above random"
         " where all of it is above the interval of random actions by the same rules.",
@@ -143,45 +140,25 @@ def _readme(results: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands(runs: Sequence[Record]) -> list[str]:
-    """What made the report on which runs."""
-    made: dict[tuple[str, str], list[str]] = {}
-    for run in runs:
-        made.setdefault((run["command"], run["commit"]), []).append(run["run"])
-    lines: list[str] = []
-    for (command, commit), names in made.items():
-        lines += [f"`{command}`, reported by commit {commit} ({', '.join(names)}).", ""]
-    return lines
-
-
-def _details(results: Record) -> list[list[str]]:
-    heading = ["preset", "game", "seeds", "steps", "finished", "score", "95% interval"]
-    lines = [[*heading, "above random", "minutes"]]
+def _details(results: Record) -> list[str]:
+    heading = ("preset", "game", "seeds", "steps", "finished", "score", "95% interval")
     verdict = {True: "yes", False: "no", None: BLANK}
-    for row in results["rows"]:
-        if row["preset"] is None:
-            continue
-        for game, cell in row["games"].items():
-            low, high = cell["interval_95"]
-            lines.append(
-                [
-                    *(row["row"], GAMES[game], str(len(cell["seeds"])), _range(cell["steps"])),
-                    *(verdict[cell["finished"]], f"{cell['mean_score']:.1f}"),
-                    BLANK if low is None else f"{low:.1f} to {high:.1f}",
-                    *(verdict[cell["above_random"]], f"{cell['mean_minutes']:.0f}"),
-                ]
-            )
-    return lines
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> list[str]:
-    # Q*bert has a star, which is not to make the rest of the table slanted.
-    text = [f"| {' | '.join(line)} |".replace("*", r"\*") for line in lines]
-    return [text[0], f"|{'---|' * len(lines[0])}", *text[1:]]
+    lines = [
+        (
+            *(row["row"], GAMES[game], str(len(cell["seeds"])), _range(cell["steps"])),
+            *(verdict[cell["finished"]], f"{cell['mean_score']:.1f}"),
+            interval_text(*cell["interval_95"], blank=BLANK),
+            *(verdict[cell["above_random"]], f"{cell['mean_minutes']:.0f}"),
+        )
+        for row in results["rows"]
+        if row["preset"] is not None
+        for game, cell in row["games"].items()
+    ]
+    return files.markdown_table((*heading, "above random", "minutes"), lines)
 
 
 def count(steps: float) -> str:
-    """In few letters: 8.0M."""
+    """Return a number of steps as a short text, such as 8.0M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if steps >= size:
             return f"{steps / size:.1f}{unit}"

@@ -1,186 +1,160 @@
-"""Section 8.1's comparison: runs what is missing, chooses where a setting was swept, compares.
+"""Section 8.1's comparison: train what is missing, choose swept settings, compare.
 
-`trellis reproduce cartpole` and `trellis reproduce locomotion`. The runs are in
-`comparison_runs.py`, what is made of them in `comparison_results.py`, `comparison_claims.py` and
-`comparison_files.py`.
+`trellis reproduce cartpole` and `trellis reproduce locomotion`. `plans.py` has the runs as data,
+`gait.py` evaluates policies, `scores.py` and `claims.py` turn runs into numbers and verdicts, and
+`table.py` and `figure.py` write them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trellis.analysis.compare import training_return
-from trellis.reproduce import gait
-from trellis.reproduce.comparison import plans as comparison_runs
+from trellis.reproduce.comparison import gait, plans
 from trellis.reproduce.comparison.claims import OURS, TRPO
-from trellis.reproduce.comparison.files import refuse_less, write_task
-from trellis.reproduce.comparison.plans import (
-    METHODS,
-    RUNS,
-    TASKS,
-    Method,
-    Scale,
-    Task,
-    seed_plans,
-    sweep_plans,
-)
-from trellis.reproduce.comparison.results import method_record, sweep_record
-from trellis.reproduce.sweep import RunPlan, execute
-from trellis.runs.log import read_metrics
-from trellis.runs.provenance import commit
-
-Say = Callable[[str], None]
+from trellis.reproduce.comparison.plans import METHODS, STANDARD, TASKS, ComparedTask, Method
+from trellis.reproduce.comparison.scores import method_record, sweep_record
+from trellis.reproduce.comparison.table import refuse_less, write_task
+from trellis.reproduce.experiment import TrainingExperiment, command, look_up, require_scale
+from trellis.reproduce.files import made_by
+from trellis.reproduce.run_plan import RunPlan
+from trellis.reproduce.sweep import Say, execute
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """What was asked for."""
+class Locomotion(TrainingExperiment):
+    """Figure 4 on swimmer, hopper and walker: the methods of Sec. 8.1 with the paper's settings."""
 
-    tasks: Sequence[Task]
-    methods: Sequence[Method]
+    name: ClassVar = "locomotion"
+    out: Path = Path("results/comparison")
     seeds: int = 5
-    scale: Scale = field(default_factory=Scale)
-    runs: Path = RUNS
-    parallel: int = 2
+    runs: Path = Path("runs/comparison")
+    tasks: tuple[str, ...] = ("swimmer", "hopper", "walker")
+    """Tasks to run: swimmer, hopper, walker."""
+    methods: tuple[str, ...] = STANDARD
+    """Methods to compare. There are also trpo-vine-of-states, trpo-vine-bootstrap and
+    trpo-vine-short."""
+    scale: float = 1.0
+    """Size of an iteration as a part of the paper's; their number stays."""
+    vine_scale: float | None = None
+    """The same for vine alone. Default: that of the other methods."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for method in self._methods:
+            require_scale(self.scale_of(method))
+            if method.optional and "cartpole" in self.tasks:
+                raise ValueError(
+                    f"{method.name} has the steps of Table 2, which has no column for the"
+                    " cart-pole: use trpo-vine"
+                )
+        look_up(TASKS, self.tasks, "task")
 
     @property
-    def _where(self) -> dict[str, Any]:
-        # Several runs side by side have a thread each, a single one has all cores.
-        return {"runs": self.runs, "threads": 1 if self.parallel > 1 else 0}
+    def _methods(self) -> list[Method]:
+        return look_up(METHODS, self.methods or STANDARD, "method")
 
-    def swept(self, task: Task, method: Method) -> list[RunPlan]:
-        """A run of each value of what a method needs to have set; none, if there is no such."""
-        return sweep_plans(task, method, self.scale, **self._where) if method.swept else []
+    @property
+    def _pairs(self) -> list[tuple[ComparedTask, Method]]:
+        return [(TASKS[task], method) for task in self.tasks for method in self._methods]
 
-    def compared(self, task: Task, method: Method, value: float | None) -> list[RunPlan]:
-        """A run a seed."""
-        return seed_plans(task, method, self.seeds, self.scale, value, **self._where)
+    def scale_of(self, method: Method) -> float:
+        """Return the scale that applies to a method."""
+        return self.vine_scale if method.vine and self.vine_scale is not None else self.scale
 
-    def command(self, task: Task, out: Path) -> str:
-        """What makes the results of a task in a folder."""
-        what = "cartpole" if task.name == "cartpole" else f"locomotion --tasks {task.name}"
-        methods = " ".join(method.name for method in self.methods)
-        words = f"trellis reproduce {what} --methods {methods} --seeds {self.seeds}"
-        if self.scale != Scale():
-            words += f" --scale {self.scale.single_path:g} --vine-scale {self.scale.vine:g}"
-        return f"{words} --parallel {self.parallel} --out {out}"
+    def swept(self, task: ComparedTask, method: Method) -> list[RunPlan]:
+        """Return a run for each value of the setting that is swept; none without such a setting."""
+        values = plans.swept_values(task, method) if method.swept else []
+        seed = [plans.SWEEP_SEED]
+        return [plan for value in values for plan in self._plans(task, method, seed, value)]
 
+    def compared(self, task: ComparedTask, method: Method, value: float | None) -> list[RunPlan]:
+        """Return a run per seed; `value` is the one that the sweep chose."""
+        return self._plans(task, method, range(self.seeds), value)
 
-def experiment(
-    tasks: Sequence[str],
-    methods: Sequence[str],
-    seeds: int,
-    scale: float,
-    vine_scale: float | None,
-    parallel: int,
-) -> Experiment:
-    """The experiment of these names; raises in words where there is no such thing."""
-    standard = [method.name for method in METHODS.values() if not method.optional]
-    others = [name for name in methods if name in METHODS and METHODS[name].optional]
-    if "cartpole" in tasks and others:
-        raise ValueError(
-            f"{others[0]} has the steps of Table 2, which has no column for the cart-pole: use"
-            " trpo-vine"
-        )
-    return Experiment(
-        [_named(TASKS, name, "task") for name in tasks],
-        [_named(METHODS, name, "method") for name in methods or standard],
-        seeds,
-        Scale(scale, scale if vine_scale is None else vine_scale),
-        parallel=parallel,
-    )
+    def _plans(
+        self, task: ComparedTask, method: Method, seeds: Sequence[int], value: float | None
+    ) -> list[RunPlan]:
+        scale, name, step = self.scale_of(method), method.name, {}
+        if method.swept and value is not None:
+            name, step = f"{name}-{value:g}", {method.swept: value}
+        stem = self.runs / plans.folder(task, scale) / name
+        return self.plan_seeds(stem, plans.settings(task, method, scale, **step), seeds)
 
+    def run(self, say: Say) -> None:
+        """Train what is missing, and write the results of each task."""
+        for task, method in self._pairs:
+            refuse_less(self.out, task.name, method, self.scale_of(method), self.seeds)
+        self._train(say)
+        for name in self.tasks:
+            say(f"Evaluating the final policies of {name}")
+            write_task(self.out, name, self._results(TASKS[name], say))
 
-def run(asked: Experiment, out: Path, say: Say, *, videos: bool = True) -> None:
-    """Trains what is missing, and writes the results of each task to the folder `out`."""
-    for task in asked.tasks:
-        for method in asked.methods:
-            refuse_less(out, task.name, method, asked.scale.of(method), asked.seeds)
-    chosen = train(asked, say)
-    for task in asked.tasks:
-        say(f"Watching the final policies of {task.name}")
-        write_task(out, task.name, _results(asked, task, chosen, out, say, videos))
+    def _train(self, say: Say) -> None:
+        """Train the sweeps and what needs none, then the methods with the settings they chose."""
+        first = [
+            plan
+            for task, method in self._pairs
+            for plan in self.swept(task, method) or self.compared(task, method, None)
+        ]
+        execute(first, self.parallel, say)
+        winners: list[RunPlan] = []
+        for task, method in self._pairs:
+            value = self._choose(task, method)
+            if value is not None:
+                say(f"{task.name}, {method.label}: the best {method.swept} is {value:g}")
+                winners += self.compared(task, method, value)
+        if winners:
+            execute(winners, self.parallel, say)
 
+    def _choose(self, task: ComparedTask, method: Method) -> float | None:
+        """Return the value of the run that did best at the end of training; None without sweep."""
+        if method.swept is None:
+            return None
+        best = max(self.swept(task, method), key=lambda plan: training_return(plan.rows))
+        return float(getattr(best.config.step, method.swept))
 
-def train(asked: Experiment, say: Say) -> dict[tuple[str, str], float | None]:
-    """Trains all that is asked for; by task and method, the value that a sweep chose."""
-    pairs = [(task, method) for task in asked.tasks for method in asked.methods]
-    first = [
-        plan
-        for task, method in pairs
-        for plan in asked.swept(task, method) or asked.compared(task, method, None)
-    ]
-    execute(first, asked.parallel, say)
-    chosen: dict[tuple[str, str], float | None] = {}
-    for task, method in pairs:
-        chosen[task.name, method.name] = value = choose(method, asked.swept(task, method))
-        if value is not None:
-            say(f"{task.name}, {method.label}: the best {method.swept} is {value:g}")
-    winners = [
-        plan
-        for task, method in pairs
-        if method.swept
-        for plan in asked.compared(task, method, chosen[task.name, method.name])
-    ]
-    if winners:
-        execute(winners, asked.parallel, say)
-    return chosen
-
-
-def choose(method: Method, plans: Sequence[RunPlan]) -> float | None:
-    """The value of the run that did best at the end of its training; None without a sweep."""
-    if not plans or method.swept is None:
-        return None
-    best = max(plans, key=lambda plan: training_return(read_metrics(plan.folder)))
-    return float(getattr(best.config.step, method.swept))
-
-
-def _results(
-    asked: Experiment,
-    task: Task,
-    chosen: dict[tuple[str, str], float | None],
-    out: Path,
-    say: Say,
-    videos: bool,
-) -> dict[str, Any]:
-    methods, sweeps, films = {}, {}, {}
-    for method in asked.methods:
-        value = chosen[task.name, method.name]
-        plans = asked.compared(task, method, value)
-        played = [gait.watch(plan.folder) for plan in plans]
-        methods[method.name] = {
-            **method_record(task, method, asked.scale, plans, played, value),
-            "command": asked.command(task, out),
-            "commit": commit(),
+    def _results(self, task: ComparedTask, say: Say) -> dict[str, Any]:
+        """Return what the file of a task holds; record the videos that go with it."""
+        methods, sweeps, videos = {}, {}, {}
+        for method in self._methods:
+            value = self._choose(task, method)
+            runs = self.compared(task, method, value)
+            played = [gait.evaluate(plan.folder) for plan in runs]
+            methods[method.name] = {
+                **method_record(task, method, self.scale_of(method), runs, played, value),
+                **made_by(command(self, tasks=(task.name,))),
+            }
+            if value is not None:
+                swept = self.swept(task, method)
+                sweeps[method.name] = sweep_record(task, method, swept, value)
+            if task.moves and method.name in (*TRPO, *OURS):
+                name = f"{task.name}-{method.name}.mp4"
+                failure = gait.record_video(_typical(runs, played).folder, self.out / name)
+                if failure is None:
+                    videos[method.name] = name
+                else:
+                    say(f"no video of {task.name}, {method.label}: {failure}")
+        return {
+            "env": task.env,
+            "iterations": plans.ITERATIONS,
+            "standing_reward": task.standing_reward,
+            "methods": methods,
+            "sweeps": sweeps,
+            "videos": videos,
         }
-        if value is not None:
-            sweeps[method.name] = sweep_record(task, method, asked.swept(task, method), value)
-        if videos and task.moves and method.name in (*TRPO, *OURS):
-            name = f"{task.name}-{method.name}.mp4"
-            out.mkdir(parents=True, exist_ok=True)
-            failure = gait.film(_typical(plans, played).folder, out / name)
-            if failure is None:
-                films[method.name] = name
-            else:
-                say(f"no video of {task.name}, {method.label}: {failure}")
-    return {
-        "env": task.env,
-        "iterations": comparison_runs.ITERATIONS,
-        "standing_reward": task.standing_reward,
-        "methods": methods,
-        "sweeps": sweeps,
-        "videos": films,
-    }
 
 
-def _typical(plans: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
-    """The run in the middle; of two, the better."""
-    order = sorted(range(len(plans)), key=lambda index: played[index].returns.mean())
-    return plans[order[len(order) // 2]]
+@dataclass(frozen=True)
+class CartPoleComparison(Locomotion):
+    """Figure 4 on the cart-pole: the methods of Sec. 8.1 with the paper's settings."""
+
+    name: ClassVar = "cartpole"
+    tasks: tuple[str, ...] = field(default=("cartpole",), init=False)
 
 
-def _named(table: dict[str, Any], name: str, what: str) -> Any:
-    if name not in table:
-        raise ValueError(f"there is no {what} {name!r}; there are {', '.join(table)}")
-    return table[name]
+def _typical(runs: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
+    """Return the run in the middle; of two, the better."""
+    order = sorted(range(len(runs)), key=lambda index: played[index].returns.mean())
+    return runs[order[len(order) // 2]]

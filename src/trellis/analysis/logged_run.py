@@ -1,0 +1,62 @@
+"""Runs that were logged: their settings, their metrics, and which of them repeat one experiment.
+
+Runs that differ in nothing but their seed (and bookkeeping such as checkpoints) repeat one
+experiment.
+"""
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trellis.config import TrainConfig
+from trellis.runs.folder import MAY_CHANGE, as_json, flatten
+from trellis.runs.log import METRICS, read_metrics
+
+BOOKKEEPING = MAY_CHANGE | {"schema_version", "seed"}
+"""Settings in which repetitions of one experiment may differ."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run folder and its settings."""
+
+    folder: Path
+    config: TrainConfig
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Metrics of the iterations so far."""
+        return read_metrics(self.folder) if (self.folder / METRICS).is_file() else []
+
+
+Run = TypeVar("Run", bound=LoggedRun)
+
+
+def settings_of(config: TrainConfig, leave_out: Collection[str] = BOOKKEEPING) -> dict[str, Any]:
+    """Return the settings by full name (`step.max_kl`), without some top-level ones."""
+    return flatten({k: v for k, v in as_json(config).items() if k not in leave_out})
+
+
+def group_runs(
+    runs: Iterable[Run], leave_out: Collection[str] = BOOKKEEPING
+) -> list[tuple[dict[str, Any], list[Run]]]:
+    """Return the settings and the runs of each experiment.
+
+    Raises:
+        ValueError: If an experiment has two runs with the same seed.
+    """
+    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run in runs:
+        settings = settings_of(run.config, leave_out)
+        _, group = groups.setdefault(json.dumps(settings, sort_keys=True), (settings, []))
+        for other in group:
+            if other.config.seed == run.config.seed:
+                raise ValueError(
+                    f"{other.folder} and {run.folder} have the same settings and the same seed"
+                    f" {run.config.seed}: a mean would count one experiment twice; leave one of"
+                    " them out"
+                )
+        group.append(run)
+    return list(groups.values())

@@ -1,0 +1,188 @@
+"""`trellis eval`, `record`, `plot` and `compare`: what finished runs have learned."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from trellis.cli.errors import say, usage_errors
+
+if TYPE_CHECKING:
+    from trellis.config import TrainConfig
+    from trellis.envs.batch import BatchEnv
+    from trellis.policies.saved import SavedPolicy
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Folder of a run.")]
+Runs = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN [RUN ...]", help="Folders of runs."),
+]
+Best = Annotated[bool, tyro.conf.arg(help="The policy that did best in evaluations.")]
+Last = Annotated[bool, tyro.conf.arg(help="The policy of the last checkpoint (default).")]
+Json = Annotated[bool, tyro.conf.arg(name="json", help="Print one JSON object and nothing else.")]
+
+
+def evaluate(
+    run: Run, *, episodes: int = 20, best: Best = False, last: Last = False, json_: Json = False
+) -> int:
+    """Evaluate the policy of a run, as its settings say: usually without exploration noise.
+
+    Args:
+        episodes: Number of episodes, from seeds that depend only on the run's own seed.
+    """
+    with usage_errors():
+        from trellis.training.evaluation import Evaluator
+
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {episodes}")
+        policy = _open(run, best, last)
+        env = _make_env(policy, episodes, nthread=policy.config.threads)
+    with contextlib.closing(env):
+        result = Evaluator(lambda _: env).evaluate(policy, episodes)
+    values = {
+        "mean_return": result.mean_return,
+        "std_return": result.std_return,
+        "episodes": result.episodes,
+        "mean_length": result.mean_length,
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+        "env": policy.config.env,
+        "seed": policy.config.seed,
+        "policy": "best" if policy.is_best else "last",
+        "iteration": policy.iteration,
+        "steps": policy.steps,
+        "run": str(run),
+    }
+    if json_:
+        print(json.dumps(values))
+    else:
+        print(
+            f"{values['env']}, {values['policy']} policy of a run of {policy.steps:,} steps:"
+            f" return {result.mean_return:.1f} ± {result.std_return:.1f} over {result.episodes}"
+            f" episodes of {result.mean_length:.0f} steps on average"
+        )
+    return 0
+
+
+def record(
+    run: Run,
+    *,
+    out: Path | None = None,
+    episodes: int = 1,
+    max_steps: int | None = None,
+    seed: int = 0,
+    best: Best = False,
+    last: Last = False,
+) -> int:
+    """Record a video of a run's policy, off screen.
+
+    Args:
+        out: The MP4 to write. Default: RUN/video.mp4.
+        episodes: Number of episodes, one after the other.
+        max_steps: Number of steps after which an episode is cut off.
+        seed: Seed of the first episode.
+    """
+    from trellis.analysis import video
+
+    video.prepare_gl()
+    with usage_errors():
+        import numpy as np
+
+        path = out or run / "video.mp4"
+        if seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {seed}")
+        video.check_request(path, episodes=episodes, max_steps=max_steps)
+        policy = _open(run, best, last)
+        env = _make_env(policy, 1, nthread=1, render_mode="rgb_array")
+    act = policy.actor(np.random.default_rng(seed))
+    say(f"Recording {episodes} episode{'s' * (episodes > 1)} of {policy.config.env} …")
+    with contextlib.closing(env):
+        made = video.record(env, act, path, episodes=episodes, max_steps=max_steps, seed=seed)
+    returns = ", ".join(f"{value:.1f}" for value in made.returns)
+    print(f"{made.path}: {made.frames} frames at {made.fps:.4g} a second, return {returns}")
+    return 0
+
+
+def plot(
+    runs: Runs,
+    *,
+    out: Path = Path("curves.png"),
+    x: Literal["steps", "seconds"] = "steps",
+    evaluations: bool = False,
+) -> int:
+    """Plot learning curves; runs that differ only in their seed become a mean with a 95% band.
+
+    Args:
+        out: The image to write.
+        x: Horizontal axis.
+        evaluations: Plot the evaluations instead of the training episodes.
+    """
+    with usage_errors():
+        from trellis.analysis import curves
+
+        y = "eval_return_mean" if evaluations else "episode_return_mean"
+        print(curves.plot(runs, out, x=x, y=y))
+    return 0
+
+
+def compare(runs: Runs, *, training: bool = False, json_: Json = False) -> int:
+    """Compare final performance: interquartile means, 95% intervals, probability of improvement.
+
+    Args:
+        training: Use the training episodes of the last tenth instead of the last evaluation.
+    """
+    with usage_errors():
+        from trellis.analysis import compare as comparison
+
+        found = comparison.compare_runs(runs, training=training)
+    if json_:
+        print(json.dumps(found))
+    else:
+        comparison.show(found)
+    return 0
+
+
+def config_of(run: Path) -> "TrainConfig":
+    """Return the settings of a run whose environment has an id, so that it can be made again."""
+    from trellis.runs.folder import read_config
+
+    config = read_config(run)
+    require_id(config.env, run)
+    return config
+
+
+def require_id(env: str, source: Path) -> None:
+    """Raise a ValueError if the environment that a run or file names is a Python callable."""
+    from trellis.agent import CALLABLE_PREFIX
+
+    if env.startswith(CALLABLE_PREFIX):
+        raise ValueError(
+            f"{source} was made with {env}, which the command line cannot make: use Python, with"
+            " TRPO.load(path, env=…)"
+        )
+
+
+def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    from trellis.policies.saved import SavedPolicy
+
+    if best and last:
+        raise ValueError("--best and --last exclude each other")
+    config_of(run)
+    policy = SavedPolicy.load(run, best=best)
+    if best and not policy.is_best:
+        say(f"{run} has no evaluation yet: taking its last policy")
+    return policy
+
+
+def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":
+    """Make the environment of a policy's run."""
+    from trellis import envs
+    from trellis.policies.build import require_fit
+
+    config = policy.config
+    env = envs.make(config.env, num_envs, **{**config.env_options, **options})
+    require_fit(policy.policy, env.observation_space, env.action_space, config.env)
+    return env

@@ -1,0 +1,157 @@
+"""Atari games, the rules they are played by, and three ways to preprocess their screens.
+
+| name | source | frame |
+|---|---|---|
+| `paper` | matches the paper's 33,500 parameters | 52×40, means of 4×4 blocks |
+| `mnih-2013` | Mnih et al. 2013, which the paper follows | 110×84, cropped to 84×84 |
+| `gymnasium` | Gymnasium's wrapper, after Mnih et al. 2015 | 84×84, maximum of two screens |
+
+All frames are grayscale bytes. The maximum removes the flicker of sprites that are visible in every
+other screen only; the other two show the last screen as it is. `AtariGame` is all that a game
+depends on besides seeds and actions. Nothing here imports JAX: worker processes load this module.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+MOST_FRAMES = 108_000
+"""Longest episode: half an hour of play, as in Gymnasium's ids."""
+REPLAYED = (
+    "amidar",
+    "koolaid",
+    "miniature_golf",
+    "pitfall2",
+    "qbert",
+    "tetris",
+    "trondead",
+    "yars_revenge",
+)
+"""Games whose emulator state is incomplete in ale-py 0.12.1 (upstream's pull requests 732 and 739,
+and a trial of all games). A restored game would continue differently, and Q*bert may even write
+outside its memory. These are restored by replaying the episode from its seed: exact, but slow."""
+RELOADED = ("miniature_golf", "pitfall2", "yars_revenge")
+"""Replayed games that a reset does not return to the start either: their ROM is loaded again."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a screen (210×160, or a few rows more in some games) becomes a frame."""
+
+    height: int
+    width: int
+    pools: bool = False
+    """Whether a frame shows the maximum of the last two screens."""
+    middle: int | None = None
+    """Rows of the screen that are used, from its middle; all by default."""
+    whole: int | None = None
+    """Rows that these are shrunk to before cropping; the height of the frame by default."""
+    above: int = 0
+    """Rows that are cropped above the frame."""
+
+
+PREPROCESSINGS = {
+    # 210 = 1 + 52·4 + 1; a few games that are not in the paper have taller screens.
+    "paper": Preprocessing(52, 40, middle=208),
+    "mnih-2013": Preprocessing(84, 84, whole=110, above=18),
+    "gymnasium": Preprocessing(84, 84, pools=True),
+}
+
+
+@dataclass(frozen=True)
+class AtariGame:
+    """A game and the rules that it is played by."""
+
+    rom: str
+    """Name of the game in ale-py, such as space_invaders."""
+    preprocessing: str = "gymnasium"
+    """Name of the preprocessing: paper, mnih-2013 or gymnasium."""
+    action_repeat: int | None = None
+    """Screens that an action is held for, of which the agent sees the last. Default: 4, but 3 in
+    Space Invaders with `paper` and `mnih-2013`, whose shots blink and would be invisible (Mnih et
+    al. 2013)."""
+    frame_stack: int = 4
+    """Frames in an observation, the newest last."""
+    noop_max: int = 30
+    """An episode starts after 1 to `noop_max` screens without action, sampled from its seed (Mnih
+    et al. 2015); 0 for none. The emulator itself is deterministic: without these, and without
+    sticky actions, all episodes start alike whatever their seed."""
+    sticky_actions: float = 0.0
+    """Probability, screen by screen, that the emulator repeats the action before (Machado et al.
+    2018)."""
+    end_on_lost_life: bool = False
+    """Terminate with every lost life instead of with the game."""
+    max_frames: int = MOST_FRAMES
+    """Screens after which a game is truncated."""
+    mode: int | None = None
+    """Mode of the game, where it has several."""
+    difficulty: int | None = None
+    """Difficulty of the game, where it has several."""
+
+    def __post_init__(self):
+        if self.preprocessing not in PREPROCESSINGS:
+            raise ValueError(
+                f"preprocessing must be one of {', '.join(PREPROCESSINGS)},"
+                f" got {self.preprocessing!r}"
+            )
+        if self.action_repeat is not None and not 1 <= self.action_repeat <= 13:
+            raise ValueError(f"action_repeat must be 1 to 13, got {self.action_repeat}")
+        if not 1 <= self.frame_stack <= 16:
+            raise ValueError(f"frame_stack must be 1 to 16, got {self.frame_stack}")
+        if self.noop_max < 0:
+            raise ValueError(f"noop_max must be 0 or more, got {self.noop_max}")
+        if not 0 <= self.sticky_actions < 1:
+            raise ValueError(f"sticky_actions must be in [0, 1), got {self.sticky_actions}")
+        if not 1 <= self.max_frames <= MOST_FRAMES:
+            raise ValueError(f"max_frames must be 1 to {MOST_FRAMES}, got {self.max_frames}")
+
+    @property
+    def repeat(self) -> int:
+        """Screens that an action is held for."""
+        if self.action_repeat is not None:
+            return self.action_repeat
+        blinks = self.rom == "space_invaders" and self.preprocessing != "gymnasium"
+        return 3 if blinks else 4
+
+    @property
+    def most_steps(self) -> int:
+        """Steps of the longest episode."""
+        return -(-self.max_frames // self.repeat)
+
+    @property
+    def frame(self) -> Preprocessing:
+        """How a screen becomes a frame."""
+        return PREPROCESSINGS[self.preprocessing]
+
+    @property
+    def observation_shape(self) -> tuple[int, int, int]:
+        """Shape of an observation, (frames, height, width)."""
+        return self.frame_stack, self.frame.height, self.frame.width
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether snapshots are restored by replaying the episode."""
+        return self.rom in REPLAYED
+
+
+def emulator(game: AtariGame) -> Any:
+    """Return a new emulator with the game in it, at its start."""
+    import ale_py
+    from ale_py import roms
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", 0)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.setInt("max_num_frames_per_episode", game.max_frames)
+    load_rom(ale, game, roms.get_rom_path(game.rom))
+    return ale
+
+
+def load_rom(ale: Any, game: AtariGame, path: Any) -> None:
+    """Load the ROM into the emulator, also where it is there already."""
+    ale.loadROM(path)
+    if game.mode is not None:
+        ale.setMode(game.mode)
+    if game.difficulty is not None:
+        ale.setDifficulty(game.difficulty)
+    ale.reset_game()

@@ -1,0 +1,199 @@
+"""What a Gymnasium environment returned, checked against its space and copied into arrays.
+
+An observation space is a tree of Dict and Tuple whose leaves are arrays of a fixed shape. A batch
+keeps one array per leaf, with a row per environment. Writing an observation into its row checks its
+structure, shape and kind, and copies it, so an environment may reuse its arrays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trellis.envs.batch import Observation
+from trellis.envs.errors import BadShapeError, BadValueError, EnvError
+
+FIXED_SHAPE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+# Which kinds of numbers are converted into which: the value stays the same, its width changes.
+CONVERTIBLE = {"f": "f", "i": "iub", "u": "iub", "b": "b"}
+
+
+class InvalidAnswerError(Exception):
+    """An environment returned something that its space does not have.
+
+    Attributes:
+        kind: The `EnvError` that the batch raises for it.
+    """
+
+    def __init__(self, reason: str, kind: type[EnvError] = BadShapeError):
+        self.kind = kind
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation, and its space."""
+
+    name: str
+    """The name in error messages: `observation['camera'][0]`."""
+    space: spaces.Space[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def write(self, array: NDArray[Any], index: int, value: Any) -> None:
+        """Copy `value` into row `index` of `array`, if it is in the space."""
+        if type(value) is not np.ndarray:
+            try:
+                value = np.asarray(value)
+            except Exception as error:
+                raise InvalidAnswerError(
+                    f"{self.name} is a {type(value).__name__} that makes no array: {error}"
+                ) from error
+        if value.shape != self.shape:
+            raise InvalidAnswerError(
+                f"{self.name} has shape {value.shape}, its space says {self.shape}"
+            )
+        if value.dtype != self.dtype:
+            value = self._convert(value)
+        # Numbers that are encoded one by one must be in range; the bounds of a box are not checked.
+        if not (isinstance(self.space, spaces.Box) or self.space.contains(value)):
+            raise InvalidAnswerError(
+                f"{self.name} is {value}, outside of {self.space}", BadValueError
+            )
+        array[index] = value
+
+    def _convert(self, value: NDArray[Any]) -> NDArray[Any]:
+        if value.dtype.kind not in CONVERTIBLE.get(self.dtype.kind, ""):
+            raise InvalidAnswerError(
+                f"{self.name} has dtype {value.dtype}, its space says {self.dtype}"
+                " (only the width of a number is converted, not its kind)"
+            )
+        # Too large for float32 becomes infinity, which the batch reports as such.
+        with np.errstate(over="ignore"):
+            converted = value.astype(self.dtype)
+        if self.dtype.kind in "iu" and not np.array_equal(converted, value):
+            raise InvalidAnswerError(
+                f"{self.name} has values of {value.dtype} that do not fit in {self.dtype}"
+            )
+        return converted
+
+
+class ObservationArrays:
+    """The arrays of a batch of observations, one per leaf of their space."""
+
+    def __init__(self, space: spaces.Space[Any]):
+        self.space = space
+        self.leaves = list(_leaves_of(space))
+        self._is_array = not isinstance(space, spaces.Dict | spaces.Tuple)
+
+    def empty(self, num_envs: int) -> list[NDArray[Any]]:
+        """Return zeros for every leaf, with a row per environment."""
+        return [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self.leaves]
+
+    def write(self, arrays: Sequence[NDArray[Any]], index: int, observation: Any) -> None:
+        """Copy one observation into row `index` of the arrays."""
+        parts = [observation] if self._is_array else list(_parts_of(self.space, observation))
+        for leaf, array, part in zip(self.leaves, arrays, parts, strict=True):
+            leaf.write(array, index, part)
+
+    def tree(self, arrays: Sequence[NDArray[Any]]) -> Observation:
+        """Return the arrays in the structure of the space."""
+        return _build(self.space, iter(arrays))
+
+
+def check_step(answer: Any) -> tuple[Any, float, bool, bool, Any]:
+    """Return (observation, reward, terminated, truncated, info), or raise what is wrong."""
+    check_parts("step", answer, ("observation", "reward", "terminated", "truncated", "info"))
+    observation, reward, terminated, truncated, info = answer
+    return (
+        observation,
+        reward if type(reward) is float else _number("reward", reward),
+        terminated if type(terminated) is bool else _flag("terminated", terminated),
+        truncated if type(truncated) is bool else _flag("truncated", truncated),
+        info,
+    )
+
+
+def check_parts(method: str, answer: Any, parts: Sequence[str]) -> None:
+    """Raise unless `answer` is a tuple with so many parts."""
+    if not isinstance(answer, tuple) or len(answer) != len(parts):
+        raise InvalidAnswerError(
+            f"{method} did not return ({', '.join(parts)}), as Gymnasium 1.x requires"
+        )
+
+
+def _number(what: str, value: Any) -> float:
+    array = np.asarray(value)
+    if array.shape != () or array.dtype.kind not in "fiub":
+        raise InvalidAnswerError(
+            f"{what} is {type(value).__name__} of shape {array.shape} and dtype {array.dtype},"
+            " not one number"
+        )
+    return float(array)
+
+
+def _flag(what: str, value: Any) -> bool:
+    array = np.asarray(value)
+    if array.shape != () or array.dtype.kind not in "biu":
+        raise InvalidAnswerError(f"{what} is {value!r}, not True or False")
+    return bool(array)
+
+
+def check_action_space(space: spaces.Space[Any], env_id: str) -> None:
+    """Raise `ValueError` for action spaces that no policy can sample from."""
+    if not isinstance(space, FIXED_SHAPE):
+        raise ValueError(
+            f"{env_id} takes actions of {space}; supported are Box, Discrete, MultiDiscrete and"
+            " MultiBinary. Wrap it in an ActionWrapper that offers one of these."
+        )
+
+
+def _leaves_of(space: spaces.Space[Any], name: str = "observation") -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, child in _children(space):
+            yield from _leaves_of(child, f"{name}[{key!r}]")
+    elif isinstance(space, FIXED_SHAPE) and space.shape is not None and space.dtype is not None:
+        yield Leaf(name, space, space.shape, np.dtype(space.dtype))
+    else:
+        raise ValueError(
+            f"observations of {space} have no fixed shape; wrap the environment in an"
+            " ObservationWrapper that gives Box, Discrete, MultiDiscrete or MultiBinary,"
+            " or a Dict or Tuple of these"
+        )
+
+
+def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, spaces.Space[Any]]]:
+    return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
+def _parts_of(space: spaces.Space[Any], value: Any, name: str = "observation") -> Iterator[Any]:
+    """Yield what an observation has for each leaf; raise where its structure is another one."""
+    if isinstance(space, spaces.Dict):
+        keys = set(value) if isinstance(value, Mapping) else None
+        if keys != set(space.spaces):
+            got = type(value).__name__ if keys is None else f"keys {sorted(keys, key=str)}"
+            raise InvalidAnswerError(
+                f"{name} has {got}, its space says keys {sorted(space.spaces)}"
+            )
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            raise InvalidAnswerError(
+                f"{name} is not a tuple of {len(space.spaces)}, as its space says"
+            )
+    else:
+        yield value
+        return
+    parts: Any = value
+    for key, child in _children(space):
+        yield from _parts_of(child, parts[key], f"{name}[{key!r}]")
+
+
+def _build(space: spaces.Space[Any], remaining: Iterator[NDArray[Any]]) -> Observation:
+    if isinstance(space, spaces.Dict):
+        return {key: _build(child, remaining) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_build(child, remaining) for child in space.spaces)
+    return next(remaining)

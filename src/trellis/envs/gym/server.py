@@ -1,0 +1,91 @@
+"""The worker's side of `worker_batch.py`: a `GymBatch` over some environments of the batch.
+
+Observations go to shared memory, everything else is the answer to a command. The memory starts with
+one number per worker, the environment that it is running.
+"""
+
+import mmap
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from trellis.envs.batch import Observation, Snapshot, leaves
+from trellis.envs.gym.answers import ObservationArrays
+from trellis.envs.gym.batch import GymBatch
+from trellis.envs.shared_arrays import SharedArrays
+
+CURRENT = "current"
+
+
+def shared_arrays(observations: ObservationArrays, num_envs: int, workers: int) -> SharedArrays:
+    """Return the layout of the memory: what each worker is running, and all observations."""
+    fields = {leaf.name: ((num_envs, *leaf.shape), leaf.dtype) for leaf in observations.leaves}
+    return SharedArrays({CURRENT: ((workers,), np.int64), **fields})
+
+
+class GymServer(GymBatch):
+    """The environments of one worker. Its methods are the commands of the parent.
+
+    Those named `publish_…` write observations to shared memory.
+
+    Args:
+        memory_fd: File descriptor of the shared memory.
+        factory: Pickled function that returns a new environment.
+        num_envs: How many environments the worker has.
+        max_episode_steps: Time limit.
+    """
+
+    def __init__(
+        self, memory_fd: int, factory: bytes, num_envs: int, max_episode_steps: int | None
+    ):
+        factories = [cloudpickle.loads(factory)] * num_envs
+        super().__init__(factories, max_episode_steps=max_episode_steps, across_processes=True)
+        self._memory_fd = memory_fd
+        self._shared: list[NDArray[Any]] = []
+
+    def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Return the actions as they are: the parent has mapped them."""
+        return actions
+
+    def about(self) -> bytes:
+        """Return what the parent needs to know, pickled: spaces may be classes of a script.
+
+        The first part are arguments of `BatchEnv`.
+        """
+        arguments = {
+            "env_id": self.env_id,
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "max_episode_steps": self.max_episode_steps,
+        }
+        about = (arguments, self.restorability, self.why_not_restorable, self.render_mode)
+        return cloudpickle.dumps(about)
+
+    def share(self, worker: int, start: int, num_envs: int, workers: int) -> None:
+        """Use the shared memory, in which environments from `start` on are this worker's."""
+        layout = shared_arrays(self._observations, num_envs, workers)
+        arrays = layout.views(mmap.mmap(self._memory_fd, layout.size))
+        self.current = arrays.pop(CURRENT)[worker : worker + 1]
+        self._shared = [array[start : start + self.num_envs] for array in arrays.values()]
+
+    def publish_reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
+        """Start episodes."""
+        self._publish(ids, self.reset(ids, seeds))
+
+    def publish_restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> None:
+        """Restore environments."""
+        self._publish(ids, self.restore(ids, snapshot))
+
+    def publish_step(
+        self, actions: NDArray[Any], active: NDArray[np.bool_]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
+        """Advance the active environments; return rewards, ends and reported quantities."""
+        observation, reward, terminated, truncated = self.step(actions, active)
+        self._publish(slice(None), observation)
+        return reward, terminated, truncated, self.info
+
+    def _publish(self, ids: NDArray[np.int64] | slice, observation: Observation) -> None:
+        for shared, array in zip(self._shared, leaves(observation), strict=True):
+            shared[ids] = array

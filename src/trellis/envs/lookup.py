@@ -1,0 +1,133 @@
+"""From the id of an environment to its registration, with errors that say what to do instead."""
+
+import difflib
+import importlib
+import importlib.util
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, parse_env_id
+
+PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis/PaperWalker-v0")
+PAPER_CARTPOLE = "trellis/PaperCartPole-v0"
+MUJOCO = ("mujoco", "pip install 'trellis-rl[mujoco]'")
+ATARI = ("ale_py", "pip install 'trellis-rl[atari]'")
+# By the module of an environment: the package that it needs, and how to install it.
+NEEDS = {
+    "gymnasium.envs.mujoco": MUJOCO,
+    "gymnasium.envs.box2d": ("Box2D", "pip install 'gymnasium[box2d]'"),
+    "gymnasium.envs.phys2d": ("flax", "pip install flax"),
+    "gymnasium.envs.tabular": ("flax", "pip install flax"),
+    "ale_py": ATARI,
+}
+
+
+class UnknownEnvironmentError(ValueError):
+    """No environment has this id; the message suggests similar ones."""
+
+
+class MissingExtraError(ImportError):
+    """The environment needs a package that is missing; the message says how to install it."""
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return the registration of an id.
+
+    Args:
+        env_id: An id such as `Hopper-v5`, or `module:id` to import the module that registers it.
+
+    Raises:
+        UnknownEnvironmentError: Nothing is registered under this id.
+        MissingExtraError: The environment needs a package that is not installed.
+    """
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        _import(module, env_id)
+    if name not in gymnasium.registry:
+        register_atari()
+    spec = gymnasium.registry.get(name)
+    if spec is None:
+        raise _unknown(name)
+    if _is_retired(spec):
+        raise UnknownEnvironmentError(f"{name} was retired by Gymnasium.{_suggestion(name)}")
+    command = missing_package(spec)
+    if command:
+        raise MissingExtraError(f"{name} needs a package that is not installed: {command}")
+    return spec
+
+
+def listed() -> list[EnvSpec]:
+    """Return all registrations, without retired ids and without ALE's older ids."""
+    register_atari()
+    specs = [spec for spec in gymnasium.registry.values() if not _is_retired(spec)]
+    # ALE's games by their ALE ids alone: the older ids are the same games by other rules.
+    return [s for s in specs if s.id.startswith("ALE/") or not module_of(s).startswith("ale_py")]
+
+
+def register_atari() -> None:
+    """Register the games of ale-py, if it is installed."""
+    if installed("ale_py"):
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+
+
+def installed(module: str) -> bool:
+    """Return whether a module can be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def missing_package(spec: EnvSpec) -> str:
+    """Return the command that installs what an environment needs, or "" if nothing is missing."""
+    needed = [MUJOCO] if spec.id in PAPER_ON_MUJOCO else []
+    needed += [need for prefix, need in NEEDS.items() if module_of(spec).startswith(prefix)]
+    return next((command for module, command in needed if not installed(module)), "")
+
+
+def module_of(spec: EnvSpec) -> str:
+    """Return the module of an environment's class, as its registration has it."""
+    entry = spec.entry_point or spec.vector_entry_point
+    return entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+
+def _import(module: str, env_id: str) -> None:
+    """Import what registers an id; a module that does not exist is told from one that fails."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UnknownEnvironmentError(
+            f"there is no module {error.name} for {env_id}: install its package, or run this in the"
+            f" folder that it is in"
+        ) from None
+
+
+def _is_retired(spec: EnvSpec) -> bool:
+    """Return whether this is an old id of Gymnasium, whose entry point does nothing but raise."""
+    return getattr(spec.entry_point, "__name__", "").startswith("_raise_")
+
+
+def _unknown(name: str) -> Exception:
+    if (name.startswith("ALE/") or "NoFrameskip" in name) and not installed("ale_py"):
+        return MissingExtraError(f"{name} is an Atari game, which needs ale-py: {ATARI[1]}")
+    return UnknownEnvironmentError(
+        f"there is no environment {name!r}.{_suggestion(name)} `trellis envs` lists all; those of"
+        " another package are found as 'package:id' or after importing it."
+    )
+
+
+def _suggestion(name: str) -> str:
+    ids = [spec.id for spec in gymnasium.registry.values() if not _is_retired(spec)]
+    scored = sorted(
+        (-_likeness(name, env_id), -(parse_env_id(env_id)[2] or 0), env_id) for env_id in ids
+    )
+    near = [env_id for score, _, env_id in scored[:3] if score < -0.6]
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _likeness(name: str, env_id: str) -> float:
+    """Return how similar two ids are, whole or without namespace and version."""
+
+    def base(text: str) -> str:
+        return text.rpartition("/")[2].partition("-v")[0]
+
+    pairs = ((name.lower(), env_id.lower()), (base(name).lower(), base(env_id).lower()))
+    return max(difflib.SequenceMatcher(None, a, b).ratio() for a, b in pairs)

@@ -1,0 +1,244 @@
+"""Worker processes that run environments: how they start, are told what to do, and end.
+
+A worker is a program of its own. It is not a fork, because JAX has threads in this process, and not
+a child of `multiprocessing`, which would import the caller's main module into each. A socket goes
+to each worker and one block of shared memory to all of them.
+
+The parent sends a command, which is a method of the worker's server with its arguments, and the
+worker answers with what it returned or with the exception that it raised. A worker ends when its
+socket closes.
+"""
+
+import contextlib
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+START_SECONDS = 180.0
+"""How long a worker may take to start: a busy machine needs long to import its packages."""
+CLOSE_SECONDS = 5.0
+
+_PROGRAM = "from trellis.envs.workers import main; main()"
+Slot = tuple[subprocess.Popen[bytes], Connection]
+
+
+class WorkerLostError(RuntimeError):
+    """A worker process ended, or did not answer in time.
+
+    Attributes:
+        exit_code: Exit code of the process; None if it is still running and silent.
+    """
+
+    def __init__(self, exit_code: int | None):
+        self.exit_code = exit_code
+        super().__init__(f"a worker process was lost (exit code {exit_code})")
+
+
+class WorkerFailedError(RuntimeError):
+    """A command raised in a worker process; the message is its traceback there.
+
+    Attributes:
+        error: The exception, with its cause.
+    """
+
+    def __init__(self, error: BaseException, text: str):
+        self.error = error
+        super().__init__(text)
+
+
+class Failure(NamedTuple):
+    """An exception and its cause, pickled, and its traceback."""
+
+    pickled: bytes
+    text: str
+
+
+class Workers:
+    """Worker processes with a socket each and one block of memory for all.
+
+    Args:
+        build: Creates the server of a worker, in its process, from the file descriptor of the
+            shared memory and the worker's arguments. It must be importable.
+        arguments: The arguments of each worker.
+        answer_seconds: How long a worker may take to answer by default.
+        environment: Environment variables of the workers besides those of this process.
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        *,
+        answer_seconds: float,
+        environment: Mapping[str, str] | None = None,
+    ):
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("worker processes need Unix sockets: Linux, macOS, or WSL on Windows")
+        self._build, self._arguments = build, arguments
+        self._answer_seconds = answer_seconds
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            **(environment or {}),
+        }
+        self._memory_fd = _anonymous_file()
+        self._slots: dict[int, Slot] = {}
+        self._owing: set[int] = set()
+        """Workers that have yet to answer."""
+        self._lost: set[int] = set()
+        self.close = weakref.finalize(self, _release, self._slots, self._memory_fd)
+        """Ends all processes and releases the memory."""
+
+    def __len__(self) -> int:
+        return len(self._arguments)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [process.pid for process, _ in self._slots.values()]
+
+    def allocate(self, size: int) -> mmap.mmap:
+        """Return the shared memory with this many bytes; those never written take no memory."""
+        os.ftruncate(self._memory_fd, size)
+        return mmap.mmap(self._memory_fd, size)
+
+    def start(self) -> None:
+        """Start all processes; their first answers say that their servers are ready."""
+        for worker in range(len(self)):
+            self._start(worker)
+
+    def _start(self, worker: int) -> None:
+        ours, theirs = socket.socketpair()
+        files = (theirs.fileno(), self._memory_fd)
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, files)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=files,
+                env=self._environment,
+            )
+        self._slots[worker] = process, Connection(ours.detach())
+        self._lost.discard(worker)
+        self._post(worker, self._build, self._arguments[worker])
+
+    def send(self, worker: int, command: Callable[..., Any], *arguments: Any) -> None:
+        """Send a command, a method of the server; whether it arrived shows in `receive`.
+
+        An answer that nobody received, because of Ctrl-C or another error, is discarded first.
+        """
+        if worker in self._owing:
+            with contextlib.suppress(WorkerFailedError, WorkerLostError):
+                self.receive(worker)
+        self._post(worker, command, arguments)
+
+    def _post(self, worker: int, command: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        _, connection = self._slot(worker)
+        self._owing.add(worker)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.send((command, arguments))
+
+    def receive(self, worker: int, seconds: float | None = None) -> Any:
+        """Return the answer of a worker.
+
+        Raises:
+            WorkerFailedError: The command raised.
+            WorkerLostError: The process ended, or did not answer in time. It must be replaced.
+        """
+        process, connection = self._slot(worker)
+        answer = None
+        try:
+            limit = self._answer_seconds if seconds is None else seconds
+            answered = worker not in self._lost and connection.poll(limit)
+            if answered:
+                answer = connection.recv()
+        except (EOFError, ConnectionResetError):
+            answered = False
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+        self._owing.discard(worker)
+        if not answered:
+            self._lost.add(worker)
+            raise WorkerLostError(process.poll())
+        if isinstance(answer, Failure):
+            error, error.__cause__ = cloudpickle.loads(answer.pickled)
+            raise WorkerFailedError(error, answer.text)
+        return answer
+
+    def replace(self, worker: int) -> int | None:
+        """End what is left of a worker and start another; return the exit code of the old one."""
+        slot = self._slot(worker)
+        _end([slot])
+        self._start(worker)
+        return slot[0].returncode
+
+    def _slot(self, worker: int) -> Slot:
+        if worker not in self._slots:
+            raise RuntimeError("this batch was closed; make a new one")
+        return self._slots[worker]
+
+
+def _release(slots: dict[int, Slot], memory_fd: int) -> None:
+    _end(slots.values())
+    slots.clear()
+    os.close(memory_fd)
+
+
+def _end(slots: Collection[Slot]) -> None:
+    """Close the sockets, so that workers end by themselves, and kill those that do not."""
+    for _, connection in slots:
+        connection.close()
+    for process, _ in slots:
+        try:
+            process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(CLOSE_SECONDS)
+
+
+def _anonymous_file() -> int:
+    """Return a file without a name, in memory where the system can; it ends with its last user."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("trellis")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """Return the exception itself where it survives pickling, else one with its text."""
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        return RuntimeError("".join(traceback.format_exception_only(error)).strip())
+    return error
+
+
+def main() -> None:
+    """Run a worker: build its server, then answer commands until the parent closes the socket."""
+    # Ctrl-C reaches the whole process group; the parent decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    socket_fd, memory_fd = (int(argument) for argument in sys.argv[1:])
+    connection, server = Connection(socket_fd), None
+    os.set_inheritable(socket_fd, False)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            command, arguments = connection.recv()
+            try:
+                if server is None:
+                    server = command(memory_fd, *arguments)
+                    connection.send(None)
+                else:
+                    connection.send(command(server, *arguments))
+            except Exception as error:
+                pickled = cloudpickle.dumps((_portable(error), _portable(error.__cause__)))
+                connection.send(Failure(pickled, "".join(traceback.format_exception(error))))

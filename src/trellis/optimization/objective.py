@@ -1,0 +1,173 @@
+"""What a step asks about the data, at a fixed θ_old: ∇L, F·v, and (gain, KL) at a new θ.
+
+Every answer is a sum over states, or a maximum, and goes with a count, so the step does not know
+where the data is:
+
+- `LocalObjective` computes the answers from chunks of states in this process.
+- `DistributedObjective` adds up the answers of several parts, here or on other machines.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+import jax
+import numpy as np
+
+from trellis.arrays import Array
+from trellis.estimation.surrogate import (
+    Chunks,
+    Estimator,
+    EvaluationSums,
+    GradientSums,
+    gradient_and_outputs,
+    max_quadratic_kl,
+    sum_evaluation,
+)
+from trellis.optimization.fisher import fisher_operator
+from trellis.optimization.rules import Curvature
+from trellis.policies.policy import Policy
+
+Answer = TypeVar("Answer")
+
+
+class AskAll(Protocol):
+    """A way to put a question to the objectives of all parts of the data."""
+
+    def __call__(self, question: Callable[["Objective"], Answer], /) -> Answer:
+        """Return the merged answer of all parts."""
+        ...
+
+
+class Start(NamedTuple):
+    """What a step needs to know at θ_old."""
+
+    sums: GradientSums
+    """L and ∇L."""
+    fisher_weight: Array
+    """Total weight of the states that F is computed on."""
+
+
+class Maximum(NamedTuple):
+    """The largest of some numbers; NaN if any of them is."""
+
+    value: Array
+    """The number."""
+
+    def merge(self, other: "Maximum") -> "Maximum":
+        """Return the larger of the two."""
+        return Maximum(np.maximum(self.value, other.value))
+
+
+class Objective(Protocol):
+    """The questions of a step, each answered by a sum or a maximum over states."""
+
+    def start(self) -> Start:
+        """Return L and ∇L at θ_old, with the total weights."""
+        ...
+
+    def fisher_product(self, v: Array) -> Array:
+        """Return Σ weight·F_n v over the states that F is computed on."""
+        ...
+
+    def max_quadratic_kl(self, direction: Array) -> Maximum:
+        """Return the largest ½dᵀF_n d of any state n."""
+        ...
+
+    def evaluate(self, direction: Array, multiple: Array) -> EvaluationSums:
+        """Return how θ_old + multiple·direction compares with θ_old."""
+        ...
+
+
+class LocalObjective:
+    """Answers from chunks of states in this process.
+
+    With `one_program` it is used inside a compiled step, and linearizations are kept for all
+    products with F. Without, each question is a compiled program of its own.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        estimator: Estimator,
+        curvature: Curvature,
+        theta: Array,
+        chunks: Chunks,
+        fisher_chunks: Chunks,
+        *,
+        one_program: bool = False,
+    ):
+        self._policy, self._estimator, self._theta = policy, estimator, theta
+        self._fisher_weights = fisher_chunks.batch.kl_weight
+        if one_program:
+            # The same frames; as one argument of the program they are in its memory once.
+            fisher_chunks = fisher_chunks._replace(frames=chunks.frames)
+        else:
+            chunks, fisher_chunks = jax.device_put((chunks, fisher_chunks))
+        self._chunks = chunks
+        self._sums, self._outputs = _gradient(policy, estimator, theta, chunks)
+        if one_program and curvature is not Curvature.IDENTITY:
+            self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
+        else:
+            self._fisher = functools.partial(
+                _fisher_product, policy, curvature, theta, fisher_chunks
+            )
+
+    def start(self) -> Start:
+        """Return L and ∇L at θ_old, with the total weights."""
+        return Start(self._sums, self._fisher_weights.sum())
+
+    def fisher_product(self, v: Array) -> Array:
+        """Return Σ weight·F_n v over the states that F is computed on."""
+        return self._fisher(v)
+
+    def max_quadratic_kl(self, direction: Array) -> Maximum:
+        """Return the largest ½dᵀF_n d of any state n."""
+        return Maximum(_max_quadratic_kl(self._policy, self._theta, direction, self._chunks))
+
+    def evaluate(self, direction: Array, multiple: Array) -> EvaluationSums:
+        """Return how θ_old + multiple·direction compares with θ_old."""
+        # Outside of a compiled program this is a product and a sum in NumPy. A compiler may fuse
+        # them into one operation that rounds once, and miss the θ that the step returns.
+        new = self._theta + multiple * direction
+        return _evaluate(
+            self._policy, self._estimator, self._theta, new, self._chunks, self._outputs
+        )
+
+
+class DistributedObjective:
+    """Answers from several parts of the data, wherever they are."""
+
+    def __init__(self, ask_all: AskAll):
+        self._ask_all = ask_all
+
+    def start(self) -> Start:
+        """Return L and ∇L at θ_old, with the total weights."""
+        return self._ask_all(lambda part: part.start())
+
+    def fisher_product(self, v: Array) -> Array:
+        """Return Σ weight·F_n v over the states that F is computed on."""
+        v = np.asarray(v)
+        return self._ask_all(lambda part: part.fisher_product(v))
+
+    def max_quadratic_kl(self, direction: Array) -> Maximum:
+        """Return the largest ½dᵀF_n d of any state n."""
+        direction = np.asarray(direction)
+        return self._ask_all(lambda part: part.max_quadratic_kl(direction))
+
+    def evaluate(self, direction: Array, multiple: Array) -> EvaluationSums:
+        """Return how θ_old + multiple·direction compares with θ_old."""
+        direction, multiple = np.asarray(direction), np.asarray(multiple)
+        return self._ask_all(lambda part: part.evaluate(direction, multiple))
+
+
+_gradient = jax.jit(gradient_and_outputs, static_argnums=(0, 1))
+_evaluate = jax.jit(sum_evaluation, static_argnums=(0, 1))
+_max_quadratic_kl = jax.jit(max_quadratic_kl, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _fisher_product(
+    policy: Policy, curvature: Curvature, theta: Array, chunks: Chunks, v: Array
+) -> Array:
+    return fisher_operator(policy, curvature, theta, chunks)(v)

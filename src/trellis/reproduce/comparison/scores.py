@@ -1,0 +1,127 @@
+"""Scores, curves and sweeps of a comparison as plain numbers, from finished runs.
+
+A score is the mean return of the final policy over 20 episodes without exploration noise, for
+methods that explore in actions and in θ alike. Curves show the training episodes, as in Figure 4,
+on a grid that the seeds share, with a 95% interval (Student's t).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trellis.analysis.compare import training_return
+from trellis.analysis.curves import Band, Line, band, seconds
+from trellis.analysis.statistics import mean_interval
+from trellis.reproduce.comparison.claims import TRPO
+from trellis.reproduce.comparison.gait import Episodes
+from trellis.reproduce.comparison.plans import ComparedTask, Method, swept_values
+from trellis.reproduce.files import rounded
+from trellis.reproduce.run_plan import RunPlan
+from trellis.runs.folder import read_config
+
+Log = Sequence[Mapping[str, Any]]
+"""The metrics of a run's iterations."""
+POINTS = 200
+PAPER_MINUTES = {"swimmer": (5, 2), "hopper": (35, 14), "walker": (100, 40)}
+"""Computation time of single path and of vine in Table 2."""
+
+
+def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
+    """Return what one run took, and what its final policy does."""
+    rows = plan.rows
+    trained = training_return(rows)
+    record = {
+        "run": plan.folder.name,
+        "seed": plan.config.seed,
+        "commit": plan.commit,
+        "iterations": rows[-1]["iteration"],
+        "steps": rows[-1]["steps"],
+        "minutes": round(float(seconds(rows)[-1]) / 60, 2),
+        "threads": read_config(plan.folder).threads,
+        "training_return": trained if np.isfinite(trained) else None,
+    }
+    return record if episodes is None else {**record, **episodes.summary()}
+
+
+def method_record(
+    task: ComparedTask,
+    method: Method,
+    scale: float,
+    plans: Sequence[RunPlan],
+    episodes: Sequence[Episodes],
+    value: float | None,
+) -> dict[str, Any]:
+    """Return a line of the table and of the figure."""
+    runs = [run_record(plan, played) for plan, played in zip(plans, episodes, strict=True)]
+    score = mean_interval([run["mean_return"] for run in runs])
+    logs = [plan.rows for plan in plans]
+    minutes = None
+    # The paper's times are about iterations of full size.
+    if scale == 1 and method.name in TRPO and task.name in PAPER_MINUTES:
+        minutes = PAPER_MINUTES[task.name][method.vine is not None]
+    record = {
+        "label": method.label,
+        "scale": scale,
+        "swept": None if value is None else {"setting": method.swept, "value": value},
+        "mean_return": score.value,
+        "interval_95": score.interval,
+        "mean_minutes": float(np.mean([run["minutes"] for run in runs])),
+        "paper_minutes": minutes,
+        "runs": runs,
+        "curves": {
+            "return_by_steps": curve(logs, steps, returns),
+            "return_by_seconds": curve(logs, seconds, returns),
+            "cost_by_steps": curve(logs, steps, cost_per_step),
+        },
+    }
+    if all("mean_velocity" in run for run in runs):
+        record["mean_velocity"] = float(np.mean([run["mean_velocity"] for run in runs]))
+        record["median_length"] = float(np.median([run["median_length"] for run in runs]))
+    return record
+
+
+def sweep_record(
+    task: ComparedTask, method: Method, plans: Sequence[RunPlan], chosen: float
+) -> dict[str, Any]:
+    """Return all runs of a sweep, and the value that it chose."""
+    values = swept_values(task, method)
+    return {
+        "setting": method.swept,
+        "chosen": chosen,
+        "chosen_is_at_the_edge": chosen in (values[0], values[-1]),
+        "runs": [
+            {"value": value, **run_record(plan, None)}
+            for value, plan in zip(values, plans, strict=True)
+        ],
+    }
+
+
+def steps(rows: Log) -> np.ndarray:
+    """Return the simulator steps up to each iteration."""
+    return _column(rows, "steps")
+
+
+def returns(rows: Log) -> np.ndarray:
+    """Return the mean return of the episodes that ended in each iteration; NaN if none did."""
+    return _column(rows, "episode_return_mean")
+
+
+def cost_per_step(rows: Log) -> np.ndarray:
+    """Return what Figure 4 seems to plot: minus the reward of a time step, over whole episodes."""
+    return -returns(rows) / _column(rows, "episode_length_mean")
+
+
+def curve(
+    logs: Sequence[Log], across: Callable[[Log], np.ndarray], up: Callable[[Log], np.ndarray]
+) -> dict[str, list[float]]:
+    """Return the mean over runs and its 95% interval, on a grid that all runs cover."""
+    points = [(across(rows), up(rows)) for rows in logs]
+    lines = [Line(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in points if np.isfinite(y).any()]
+    if not lines:
+        return {name: [] for name in Band._fields}
+    return {name: rounded(values) for name, values in band(lines, POINTS)._asdict().items()}
+
+
+def _column(rows: Log, name: str) -> np.ndarray:
+    return np.array([row.get(name) for row in rows], np.float64)  # None becomes NaN.

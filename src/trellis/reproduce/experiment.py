@@ -1,0 +1,95 @@
+"""What experiments are to the command line: dataclasses of options that can run."""
+
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from trellis.config import TrainConfig
+from trellis.reproduce.run_plan import RunPlan
+from trellis.reproduce.sweep import Say
+
+Entry = TypeVar("Entry")
+ALWAYS_NAMED = ("out", "seeds", "parallel")
+"""Options that a command names even if they have their default."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of the paper; its fields are the options of `trellis reproduce NAME`."""
+
+    name: ClassVar[str]
+    """Name of the subcommand."""
+    out: Path
+    """Folder for the results."""
+
+    def run(self, say: Say) -> object:
+        """Measure, and write the results."""
+        raise NotImplementedError
+
+
+def command(experiment: Experiment, **changes: Any) -> str:
+    """Return the command that runs an experiment, with every option that is not the default.
+
+    Args:
+        experiment: Dataclass of an experiment.
+        **changes: Options to change.
+    """
+    words = ["trellis", "reproduce", experiment.name]
+    for option in dataclasses.fields(experiment):
+        value = changes.get(option.name, getattr(experiment, option.name))
+        if not option.init or (value == option.default and option.name not in ALWAYS_NAMED):
+            continue
+        words.append(f"--{option.name.replace('_', '-')}")
+        if not isinstance(value, bool):
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class TrainingExperiment(Experiment):
+    """Options of an experiment that trains runs."""
+
+    seeds: int
+    """Number of runs of each kind."""
+    runs: Path
+    """Folder of the runs."""
+    parallel: int = 2
+    """Number of parallel runs, with one thread each; 1 gives a run all cores."""
+
+    def __post_init__(self):
+        require_at_least_one(seeds=self.seeds, parallel=self.parallel)
+
+    def plan_seeds(self, stem: Path, config: TrainConfig, seeds: Iterable[int]) -> list[RunPlan]:
+        """Return a run per seed, in the folders STEM-SEED."""
+        threads = 1 if self.parallel > 1 else 0  # 0: all cores.
+        return [
+            RunPlan(
+                stem.with_name(f"{stem.name}-{seed}"),
+                dataclasses.replace(config, seed=seed, threads=threads),
+            )
+            for seed in seeds
+        ]
+
+
+def require_at_least_one(**options: int) -> None:
+    """Raise a ValueError if a number is below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def require_scale(scale: float) -> None:
+    """Raise a ValueError if an iteration cannot be scaled to this part of its size."""
+    if not 0 < scale <= 1:
+        raise ValueError(f"scale must be in (0, 1], got {scale}")
+
+
+def look_up(table: Mapping[str, Entry], names: tuple[str, ...], kind: str) -> list[Entry]:
+    """Return the entries with these names, or raise a ValueError that lists all names."""
+    for name in names:
+        if name not in table:
+            raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(table)}")
+    return [table[name] for name in names]

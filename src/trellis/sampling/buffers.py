@@ -1,0 +1,219 @@
+"""Buffers that a sampler fills while it collects one iteration.
+
+`RolloutBuffer` records actions and their outcomes and turns them into `Samples`. It leaves
+observations to an `ObservationBuffer`; for pictures that is a `PictureBuffer`, which normalizes
+each frame when it is new and stores it once.
+
+A `lane` is a slice of environments. Lanes may be at different time steps.
+"""
+
+import numpy as np
+
+from trellis.policies.distributions import Distribution
+from trellis.policies.normalizer import Normalizer
+from trellis.sampling.environment import StepResult
+from trellis.sampling.frames import FrameStore, Stacks
+from trellis.sampling.samples import PathState, Samples
+
+RESERVE = 16
+"""A frame store has room for 1/RESERVE more frames than the steps of an iteration need, because
+every episode adds the frames of its first stack."""
+FRAMES_FOR_STATISTICS = 1024
+"""Approximate number of frames per iteration that are kept raw, for the statistics of pixels."""
+
+
+class TimeEnvArrays:
+    """Named arrays over (time, environment), allocated by the first write to each name."""
+
+    def __init__(self, shape: tuple[int, int]):
+        self._shape = shape
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def write(self, t: int, lane: slice, **values: np.ndarray) -> None:
+        """Write the values of one lane at time t, (lane, ...) each."""
+        for name, value in values.items():
+            array = self._arrays.get(name)
+            if array is None:
+                array = np.empty((*self._shape, *value.shape[1:]), value.dtype)
+                self._arrays[name] = array
+            array[t, lane] = value
+
+
+class ObservationBuffer:
+    """Observations along paths: normalized for the policy, and raw for running statistics."""
+
+    def __init__(self, shape: tuple[int, int], normalize: Normalizer):
+        self._normalize = normalize
+        self.stored, self.raw = TimeEnvArrays(shape), TimeEnvArrays(shape)
+
+    def gather(self, t: int, lane: slice, observation: np.ndarray) -> np.ndarray:
+        """Record the observations of a lane at time t and return them normalized."""
+        normalized = self._normalize(observation)
+        self.stored.write(t, lane, observation=normalized)
+        self.raw.write(t, lane, observation=observation)
+        return normalized
+
+    def look_up(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        """Return the current observations of environments `ids` in the form that is stored."""
+        del ids
+        return self._normalize(observation)
+
+    def advance(self, lane: slice, old: np.ndarray, new: np.ndarray) -> None:
+        """Replace the current observations of a lane after a step."""
+
+    def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
+        """Replace the current observations of environments `ids` after a reset."""
+
+    def rebuild(self, stored: np.ndarray) -> np.ndarray | Stacks:
+        """Turn observations in the form that is stored into normalized observations."""
+        return stored
+
+
+class PictureBuffer(ObservationBuffer):
+    """Observations that are stacks of frames, stored as indices into a `FrameStore`.
+
+    A stack that moved on by a frame has one new frame. Any other, such as the channels of a colour
+    picture, is new as a whole.
+    """
+
+    def __init__(self, shape: tuple[int, int], normalize: Normalizer, first: np.ndarray):
+        super().__init__(shape, normalize)
+        (steps, num_envs), (stack, *frame) = shape, first.shape[1:]
+        self._raw_interval = -(-steps * num_envs // FRAMES_FOR_STATISTICS)
+        self.raw = TimeEnvArrays((-(-steps // self._raw_interval), num_envs))
+        capacity = steps * num_envs + steps * num_envs // RESERVE + 2 * stack * num_envs
+        self._store = FrameStore(capacity, tuple(frame), normalize(first[:1]).dtype)
+        self._index = np.zeros((num_envs, stack), np.int32)
+        self.start_episodes(np.arange(num_envs), first)
+
+    def gather(self, t: int, lane: slice, observation: np.ndarray) -> np.ndarray:
+        """Record the stacks of a lane at time t and return them normalized."""
+        raw_t, between = divmod(t, self._raw_interval)
+        if not between:
+            # Any frame of a stack will do; the channels of a colour picture take turns.
+            frame = observation[:, raw_t % observation.shape[1]]
+            self.raw.write(raw_t, lane, observation=frame)
+        index = self._index[lane]
+        self.stored.write(t, lane, observation=index)
+        return self._store.frames[index]
+
+    def look_up(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        """Return the frame indices of the current stacks of environments `ids`."""
+        del observation
+        return self._index[ids]
+
+    def advance(self, lane: slice, old: np.ndarray, new: np.ndarray) -> None:
+        """Replace the current stacks of a lane after a step."""
+        moved_on = (new[:, :-1] == old[:, 1:]).all(axis=(1, 2, 3))
+        ids = np.arange(lane.start, lane.stop)
+        if not moved_on.all():
+            self.start_episodes(ids[~moved_on], new[~moved_on])
+            ids, new = ids[moved_on], new[moved_on]
+        added = self._store.add(self._normalize(new[:, -1]))
+        self._index[ids] = np.concatenate([self._index[ids, 1:], added[:, None]], axis=1)
+
+    def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
+        """Replace the current stacks of environments `ids` by stacks of new frames."""
+        frames = self._normalize(observation).reshape(-1, *observation.shape[2:])
+        self._index[ids] = self._store.add(frames).reshape(observation.shape[:2])
+
+    def rebuild(self, stored: np.ndarray) -> Stacks:
+        """Turn frame indices into stacks."""
+        return Stacks(stored, self._store)
+
+
+def is_pictures(observation: np.ndarray) -> bool:
+    """Whether observations are stacks of frames, (env, frames, height, width) of bytes."""
+    return observation.dtype in (np.uint8, np.int8) and observation.ndim == 4
+
+
+class RolloutBuffer:
+    """Samples of one iteration while they are collected, and the current state of the paths."""
+
+    def __init__(self, state: PathState, steps: int, normalize: Normalizer):
+        self.state = PathState(*(values.copy() for values in state))
+        first, shape = state.observation, (steps, len(state.observation))
+        self._observations = (
+            PictureBuffer(shape, normalize, first)
+            if is_pictures(first)
+            else ObservationBuffer(shape, normalize)
+        )
+        self._arrays = TimeEnvArrays(shape)
+        self._final_observations: list[np.ndarray] = []
+        self._episode_returns: list[np.ndarray] = []
+
+    def gather(self, t: int, lane: slice) -> np.ndarray:
+        """Record the current observations of a lane at time t and return them normalized."""
+        return self._observations.gather(t, lane, self.state.observation[lane])
+
+    def add_action(self, t: int, lane: slice, outputs: np.ndarray, action: np.ndarray) -> None:
+        """Record the network outputs of a lane at time t and the action sampled from them."""
+        age = self.state.age[lane]
+        self._arrays.write(t, lane, outputs=outputs, action=action, age=age)
+
+    def add_step(
+        self, t: int, lane: slice, observation: np.ndarray, step: StepResult
+    ) -> np.ndarray:
+        """Record the step that followed the action of time t.
+
+        Args:
+            t: Time of the action.
+            lane: The environments that made the step.
+            observation: Encoded observation of the step.
+            step: The step.
+
+        Returns:
+            The environments whose episode has ended; `start_episodes` must follow for them.
+        """
+        current, age, episode_return = self.state
+        reward, terminated, truncated = step.reward, step.terminated, step.truncated
+        self._arrays.write(t, lane, reward=reward, terminated=terminated, truncated=truncated)
+        self._observations.advance(lane, current[lane], observation)
+        current[lane] = observation
+        age[lane] += 1
+        episode_return[lane] += reward
+        ids = lane.start + np.flatnonzero(terminated | truncated)
+        if len(ids):
+            self._final_observations.append(self._observations.look_up(ids, current[ids]))
+            self._episode_returns.append(episode_return[ids])
+        return ids
+
+    def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
+        """Start new episodes in environments `ids` from the encoded observations of a reset."""
+        current, age, episode_return = self.state
+        current[ids] = observation
+        self._observations.start_episodes(ids, observation)
+        age[ids], episode_return[ids] = 0, 0.0
+
+    def samples(self, distribution: Distribution, free: np.ndarray) -> Samples:
+        """Return all samples, once every lane has made its last step.
+
+        Args:
+            distribution: Distribution that the actions were sampled from.
+            free: Parameters of the distribution that do not depend on the state.
+        """
+        arrays, observations = self._arrays, self._observations
+        current = self.state.observation
+        last = observations.look_up(np.arange(len(current)), current)
+        final = np.concatenate([last[:0], *self._final_observations])
+        # In the order of the lists: steps are added in the order of time and environment.
+        ended = arrays["terminated"] | arrays["truncated"]
+        params = distribution.params(arrays["outputs"], free)
+        return Samples(
+            observation=observations.rebuild(observations.stored["observation"]),
+            raw_observation=observations.raw["observation"],
+            action=arrays["action"],
+            log_q=distribution.log_prob(params, arrays["action"]),
+            reward=arrays["reward"],
+            terminated=arrays["terminated"],
+            truncated=arrays["truncated"],
+            age=arrays["age"],
+            final_at=np.argwhere(ended),
+            final_observation=observations.rebuild(final),
+            last_observation=observations.rebuild(last),
+            episode_return=np.concatenate([np.zeros(0), *self._episode_returns]),
+            episode_length=arrays["age"][ended] + 1,
+        )

@@ -1,0 +1,118 @@
+"""Gymnasium spaces as plain JSON values, so that a saved policy needs no environment to be opened.
+
+Checkpoints from before this format have the text of each space (`str(space)`) instead, which
+`space_from_text` reads where it says everything.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+BOX_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
+
+
+class SpaceFormatError(ValueError):
+    """This is not the description of a space."""
+
+
+def space_to_json(space: spaces.Space[Any]) -> dict[str, Any] | None:
+    """Return a description of `space` in plain values, or None for kinds that are not supported."""
+    match space:
+        case spaces.Box():
+            bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
+            return {"box": list(space.shape), **bounds, "dtype": np.dtype(space.dtype).name}
+        case spaces.Discrete():
+            return {"discrete": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {
+                "multi_discrete": space.nvec.tolist(),
+                "start": np.asarray(space.start).tolist(),
+            }
+        case spaces.MultiBinary():
+            return {"multi_binary": space.n if isinstance(space.n, int) else list(space.shape)}
+        case spaces.Dict():
+            parts = {name: space_to_json(part) for name, part in space.spaces.items()}
+            return None if None in parts.values() else {"dict": [list(p) for p in parts.items()]}
+        case spaces.Tuple():
+            parts = [space_to_json(part) for part in space.spaces]
+            return None if None in parts else {"tuple": parts}
+        case _:
+            return None
+
+
+def space_from_json(values: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Return the space that `space_to_json` described."""
+    try:
+        return _build(values)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise SpaceFormatError(f"not the description of a space: {values!r}") from error
+
+
+def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
+    if "box" in values:
+        shape, dtype = tuple(values["box"]), values["dtype"]
+        if dtype not in BOX_DTYPES:
+            raise ValueError(dtype)
+        low, high = (
+            np.broadcast_to(np.array(values[name], dtype), shape) for name in ("low", "high")
+        )
+        return spaces.Box(low.copy(), high.copy(), shape, np.dtype(dtype).type)
+    if "discrete" in values:
+        return spaces.Discrete(values["discrete"], start=values["start"])
+    if "multi_discrete" in values:
+        return spaces.MultiDiscrete(values["multi_discrete"], start=values["start"])
+    if "multi_binary" in values:
+        return spaces.MultiBinary(values["multi_binary"])
+    if "dict" in values:
+        return spaces.Dict({name: _build(part) for name, part in values["dict"]})
+    return spaces.Tuple([_build(part) for part in values["tuple"]])
+
+
+def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[Any]:
+    """Return the space with this `str`: a Box with the same bounds everywhere, or a discrete kind.
+
+    Without `bounds_matter`, as for observations, a Box with different bounds becomes unbounded.
+
+    Raises:
+        SpaceFormatError: the text leaves something out, or is of another kind.
+    """
+    box = re.fullmatch(r"Box\(\[.*, \(([\d, ]*)\), (float\d+)\)", text, re.DOTALL)
+    if box is not None and not bounds_matter:
+        text = f"Box(-inf, inf, ({box[1]}), {box[2]})"
+    try:
+        # NumPy writes the sizes of a MultiDiscrete without commas.
+        text = re.sub(r"(?<=\d) +(?=\d)", ", ", text)
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError(text)
+        values = [_literal(node) for node in call.args]
+        named = {str(word.arg): _literal(word.value) for word in call.keywords}
+        if call.func.id == "Box":
+            low, high, shape, dtype = values
+            return _build({"box": shape, "low": low, "high": high, "dtype": dtype})
+        kinds = {"Discrete": spaces.Discrete, "MultiDiscrete": spaces.MultiDiscrete}
+        return kinds[call.func.id](*values, **named)
+    except (SyntaxError, KeyError, ValueError, TypeError) as error:
+        raise SpaceFormatError(f"{text!r} does not say everything about its space") from error
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return a number, a tuple of numbers, or the name of a dtype."""
+    if isinstance(node, ast.Name):
+        return math.inf if node.id == "inf" else node.id
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_literal(node.operand)
+    return ast.literal_eval(node)
+
+
+def _bound(values: np.ndarray) -> Any:
+    """Return one number where all are the same, which keeps pictures small."""
+    if not values.size:
+        return 0
+    first = values.flat[0]
+    return first.item() if np.all(values == first) else values.tolist()

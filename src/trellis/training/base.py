@@ -1,0 +1,78 @@
+"""What all trainers share: settings, a model, environments for evaluation, checkpoints.
+
+`runs/run.py` trains with any of them: `Trainer` (update rules) or `search.trainer.SearchTrainer`
+(CEM, CMA).
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from trellis.config import TrainConfig
+from trellis.policies.policy import Policy
+from trellis.policies.saved import SavedPolicy, describe, require_same_policy
+from trellis.training.build import MakeEnv, Model, env_maker
+from trellis.training.evaluation import Evaluation, Evaluator
+from trellis.training.state import TrainState
+
+State = TypeVar("State", bound=TrainState)
+
+
+class TrainerBase(abc.ABC, Generic[State]):
+    """One configuration's loop."""
+
+    def __init__(self, config: TrainConfig, model: Model, make_env: MakeEnv | None):
+        self.config, self.model = config, model
+        self._evaluator = Evaluator(make_env or env_maker(config))
+
+    @property
+    def policy(self) -> Policy:
+        """Description of π_θ."""
+        return self.model.policy
+
+    @abc.abstractmethod
+    def start(self) -> State:
+        """Return the state before the first iteration."""
+
+    @abc.abstractmethod
+    def iterate(self, state: State) -> tuple[State, dict[str, Any]]:
+        """Run one iteration and return the next state and its metrics."""
+
+    @abc.abstractmethod
+    def to_checkpoint(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the state as named arrays and plain values, environments included."""
+
+    @abc.abstractmethod
+    def from_checkpoint(self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> State:
+        """Return the state of a checkpoint, ready to be iterated."""
+
+    def policy_of(self, state: TrainState, *, best: bool = False) -> SavedPolicy:
+        """Return a state's policy, ready to act: the last one, or the best if there was one."""
+        theta, moments = state.chosen(best=best)
+        return SavedPolicy(
+            *(self.policy, theta, moments, self.model.spaces, self.config),
+            iteration=state.iteration,
+            steps=state.steps,
+            is_best=theta is not state.theta,
+        )
+
+    def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
+        """Play episodes on environments of their own, from fixed seeds."""
+        return self._evaluator.evaluate(self.policy_of(state, best=best), episodes)
+
+    def close(self) -> None:
+        """Close all environments and release the workers that held them."""
+        self._evaluator.close()
+
+    def _require_same_make(self, values: Mapping[str, Any], num_params: int) -> None:
+        """Raise a ValueError if a checkpoint is of another environment or kind of policy."""
+        ours = describe(self.model.spaces, self.policy)["spaces"]
+        for name, theirs in values["spaces"].items():
+            if theirs != ours[name]:
+                raise ValueError(
+                    f"this checkpoint is of another environment: its {name} is {theirs},"
+                    f" that of {self.config.env} is {ours[name]}"
+                )
+        require_same_policy(values, num_params, self.policy)

@@ -1,0 +1,69 @@
+"""The metrics of an iteration, as they are logged: one number or word per name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trellis.estimation.advantages import Estimated
+from trellis.optimization.step import Status, StepInfo
+from trellis.training.shard import Collected, Finished
+from trellis.training.state import TrainState
+
+
+def iteration_metrics(
+    state: TrainState,
+    collected: Collected,
+    estimated: Estimated,
+    info: StepInfo,
+    finished: Finished,
+    clock: Sequence[float],
+) -> dict[str, Any]:
+    """Return the metrics of the iteration that led to `state`.
+
+    Args:
+        state: the state after the iteration.
+        collected: what `Team.collect` returned.
+        estimated: what `Team.estimate` returned.
+        info: what `Team.step` returned.
+        finished: what `Team.finish` returned.
+        clock: times before sampling, after it, after estimation and after the step.
+    """
+    sampling, estimation, update = np.diff(clock).tolist()
+    fit = estimated.critic_fit
+    metrics = {
+        "iteration": state.iteration,
+        "steps": state.steps,
+        **_episode_metrics(collected),
+        "kl": float(info.mean_kl),
+        "max_kl": float(info.max_kl),
+        "surrogate_gain": float(info.surrogate_after - info.surrogate_before),
+        "status": Status(int(info.status)).name.lower(),
+        "step_fraction": float(info.step_fraction),
+        "backtracks": int(info.backtracks),
+        "cg_residual": float(info.cg_residual),
+        "gradient_norm": float(info.gradient_norm),
+        "entropy": float(finished.entropy.mean),
+        "critic_loss": None if fit is None else float(fit.loss.mean),
+        "explained_variance": None if fit is None else fit.explained_variance,
+        "seconds_sampling": sampling,
+        "seconds_estimation": estimation,
+        "seconds_update": update,
+        "steps_per_second": collected.steps / (clock[-1] - clock[0]),
+    }
+    return {key: value for key, value in metrics.items() if value is not None}
+
+
+def _episode_metrics(collected: Collected) -> dict[str, Any]:
+    returns, lengths = collected.episode_return, collected.episode_length
+    metrics: dict[str, Any] = {"episodes": int(returns.count)}
+    if returns.count:
+        metrics |= {
+            "episode_return_mean": float(returns.mean),
+            "episode_return_std": float(np.sqrt(returns.squares / returns.count)),
+            "episode_length_mean": float(lengths.mean),
+        }
+    rollouts = collected.rollout_length
+    if rollouts is not None:
+        metrics |= {"rollouts": int(rollouts.count), "rollout_length_mean": float(rollouts.mean)}
+    return metrics

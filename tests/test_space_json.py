@@ -1,0 +1,85 @@
+"""Spaces survive a checkpoint, in today's format and in the first one."""
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trellis.space_json import SpaceFormatError, space_from_json, space_from_text, space_to_json
+
+PLAIN = [
+    spaces.Box(-np.inf, np.inf, (11,), np.float64),
+    spaces.Box(-0.4, 0.4, (17,), np.float32),
+    spaces.Box(0, 255, (4, 52, 40), np.uint8),
+    spaces.Discrete(4),
+    spaces.Discrete(4, start=-1),
+    spaces.MultiDiscrete([3, 3, 2]),
+]
+OTHERS = [
+    spaces.Box(np.float32([-1, -2]), np.float32([1, np.inf])),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary((2, 3)),
+    spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(0, 1, (2,))])),
+]
+
+
+def same(one, other):
+    """Equal, with the same bounds to the bit."""
+    bounds = [(getattr(s, "low", 0), getattr(s, "high", 0)) for s in (one, other)]
+    return one == other and all(map(np.array_equal, *bounds))
+
+
+@pytest.mark.parametrize("space", PLAIN + OTHERS, ids=str)
+def test_a_space_comes_back_from_json(space):
+    text = json.dumps(space_to_json(space))
+    assert same(space_from_json(json.loads(text)), space)
+
+
+def test_the_order_of_a_dict_is_kept():
+    space = spaces.Dict({"z": spaces.Discrete(2), "a": spaces.Discrete(3)})
+    assert list(space_from_json(space_to_json(space)).spaces) == list(space.spaces)
+
+
+def test_pictures_are_described_in_a_few_bytes():
+    assert len(json.dumps(space_to_json(PLAIN[2]))) < 100
+
+
+@pytest.mark.parametrize("space", PLAIN, ids=str)
+def test_the_text_of_the_first_checkpoints_is_read(space):
+    assert same(space_from_text(str(space)), space)
+
+
+def test_bounds_of_observations_may_be_unknown_but_not_those_of_actions():
+    box = spaces.Box(np.float32([-1, -8]), np.float32([1, 8]))
+    read = space_from_text(str(box), bounds_matter=False)
+    assert (read.shape, read.dtype) == (box.shape, box.dtype)
+    with pytest.raises(SpaceFormatError, match="does not say everything"):
+        space_from_text(str(box))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Box(1)", "Dict('a': Discrete(2))", "__import__('os').system('x')", "Discrete(n)"]
+)
+def test_other_texts_are_refused(text):
+    with pytest.raises(SpaceFormatError):
+        space_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"box": [2]},
+        {"discrete": "x", "start": 0},
+        {"box": [1], "low": 0, "high": 1, "dtype": "O"},
+    ],
+)
+def test_other_values_are_refused(values):
+    with pytest.raises(SpaceFormatError, match="not the description of a space"):
+        space_from_json(values)
+
+
+def test_a_kind_that_is_not_supported_has_no_description():
+    assert space_to_json(spaces.Text(5)) is None
+    assert space_to_json(spaces.Dict(a=spaces.Text(5))) is None
