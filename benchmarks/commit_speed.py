@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--old", required=True, metavar="COMMIT")
     parser.add_argument("--new", metavar="COMMIT", help="default: the working tree")
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     options = parser.parse_args()
     slower = 0
     with contextlib.ExitStack() as stack:
@@ -52,13 +53,13 @@ def main() -> int:
             side: stack.enter_context(checkout(commit, temporary / f"{side}-tree"))
             for side, commit in (("old", options.old), ("new", options.new))
         }
-        for env, steps in TASKS.items():
+        for env in options.tasks:
             speeds: dict[str, list[float]] = {side: [] for side in trees}
             for run in range(options.runs):
                 # The order alternates, so that a machine that gets slower favours neither.
                 for side in sorted(trees, reverse=bool(run % 2)):
                     out = temporary / f"{env}-{side}-{run}"
-                    speeds[side].append(speed(trees[side], env, steps, out))
+                    speeds[side].append(speed(trees[side], env, TASKS[env], out))
             ratio = statistics.median(speeds["new"]) / statistics.median(speeds["old"])
             slower += ratio < BOUND
             for side, values in speeds.items():
