@@ -41,7 +41,7 @@ test-slow: setup  ## the long tests
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
 
 types: setup  ## pyright
 	$(BIN)/pyright

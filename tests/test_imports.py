@@ -6,6 +6,7 @@ others, and what is too fine for its contracts.
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,24 @@ LEAVES = {"arrays", "blas", "moments", "rng"}
 """Modules of ours that anything may import."""
 THEORY_ADAPTERS = {"as_batch.py", "as_gymnasium.py"}
 """Where finite MDPs become environments."""
+
+
+LINT = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
+
+
+def test_packages_import_one_way():
+    done = run(LINT, cwd=ROOT.parents[1], path=ROOT.parent)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_import_against_the_order_is_found(tmp_path):
+    """A lazy one too."""
+    shutil.copytree(ROOT, tmp_path / "trellis")
+    with (tmp_path / "trellis" / "training" / "trainer.py").open("a") as file:
+        file.write("\n\ndef later():\n    import trellis.cluster\n")
+    done = run(LINT, cwd=ROOT.parents[1], path=tmp_path)
+    assert done.returncode == 1
+    assert "trellis.training is not allowed to import trellis.cluster" in done.stdout
 
 
 def imported(nodes: list[ast.stmt]) -> set[str]:
