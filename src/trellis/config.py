@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 CONFIG_FILE = "config.json"
 """File of a run folder that holds its settings."""
 SCHEMA_VERSION = 1
-"""Of config.json; raised when a setting changes its meaning."""
+"""Version of config.json; raised when a setting changes its meaning."""
 UPDATE_RULES = (
     "trpo",
     "natural-gradient",
@@ -68,8 +68,7 @@ class PolicyConfig:
     hidden: tuple[int, ...] = (64, 64)
     """Units of the tanh layers; none for a linear policy."""
     channels: tuple[int, ...] = (16, 16)
-    """Of the convolutions before them (4×4, stride 2), where observations are pictures; the
-    critic's too."""
+    """Channels of the convolutions (4×4, stride 2) for pictures, of policy and critic."""
     hidden_biases: bool = True
     """Whether hidden layers have biases; the paper's swimmer has none."""
     initial_log_std: float = 0.0
@@ -122,7 +121,7 @@ class SamplingConfig(Checked):
     whole_paths: bool = False
     """Start every iteration from ρ₀ (the paper), instead of going on where the last one stopped."""
     sampler: Literal["single-path", "vine"] = "single-path"
-    """Single path (Sec. 5.1), or vine (Sec. 5.2), which needs environments that can be put back."""
+    """Single path (Sec. 5.1), or vine (Sec. 5.2), which needs environments that can be restored."""
     vine: VineConfig = field(default_factory=VineConfig)
     shards: int = field(default=1, metadata=AT_LEAST_1)
     """Equal parts that the environments (with vine, trunks and rollout set) are divided into, which
@@ -195,7 +194,7 @@ class EstimationConfig(Checked):
     critic_hidden: tuple[int, ...] = (64, 64)
     """Units of the critic's tanh layers."""
     critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)
-    """Of Adam."""
+    """Adam learning rate."""
     critic_epochs: int = field(default=10, metadata=AT_LEAST_1)
     """Passes over the batch in an iteration."""
     critic_minibatch: int = field(default=128, metadata=AT_LEAST_1)
@@ -300,7 +299,7 @@ class TrainConfig(Checked):
     max_iterations: int | None = field(default=None, metadata=AT_LEAST_1)
     """Ends the run after so many iterations, should they need fewer steps than that."""
     seed: int = field(default=0, metadata=SEED)
-    """Of everything random."""
+    """Seed of everything random."""
     preset: str | None = None
     """Where the settings came from; for the record."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -319,7 +318,7 @@ class TrainConfig(Checked):
     keep_checkpoints: int = field(default=3, metadata=AT_LEAST_1)
     """How many of them stay."""
     threads: int = field(default=0, metadata=NOT_NEGATIVE)
-    """Of the simulator; 0 for all cores."""
+    """Threads of the simulator; 0 for all cores."""
 
     def __post_init__(self):
         super().__post_init__()

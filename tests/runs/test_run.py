@@ -448,7 +448,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "LOCK_SECONDS", 0.1)
     held = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with pytest.raises(RunFolderError, match="in the hands of another process"):
+    with pytest.raises(RunFolderError, match="used by another process"):
         go_on(tmp_path, steps=120)
     assert read_config(tmp_path) == CONFIG
     os.close(held)

@@ -23,7 +23,7 @@ LARGEST_CHUNK = 8192
 """States per chunk at most: enough to keep all cores busy, few enough to stay near the cache."""
 SMALLEST_CHUNK = 16
 CHUNK_BYTES = 1 << 23
-"""Of a chunk's values on their way through the network, which makes chunks of pictures small."""
+"""Size of a chunk's activations at most, which makes chunks of pictures small."""
 
 
 class TrustRegion:

@@ -33,7 +33,7 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Blocks of a window, by row and column."""
 WHITE = 255.0
 LEVELS = 16.0
-"""Of a standardized picture's signed bytes, to one standard deviation."""
+"""Steps of a standardized picture's signed bytes per standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ConvNet:
     inputs: tuple[int, int, int]
     """Frames (or colours), height, width."""
     channels: tuple[int, ...]
-    """Of the convolutions, each 4×4 with stride 2."""
+    """Channels of the convolutions, each 4×4 with stride 2."""
     hidden: tuple[int, ...]
     """Units of the dense layers that follow."""
     num_outputs: int

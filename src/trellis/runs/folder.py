@@ -198,7 +198,7 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise RunLockedError(
-                        f"{folder} is in the hands of another process; wait for it or stop it"
+                        f"{folder} is used by another process; wait for it or stop it"
                     ) from error
                 time.sleep(0.05)
             except OSError:  # A file system that cannot lock.
