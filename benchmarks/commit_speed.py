@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.golden import checkout
 
-TASKS = {"Hopper-v5": 250_000, "CartPole-v1": 100_000}
+TASKS = {"Hopper-v5": 250_000, "CartPole-v1": 250_000}
 RUNS = 5
 WARM_UP = 10
 BOUND = 0.98
