@@ -94,7 +94,7 @@ def modules(folder: str = "") -> list[Path]:
 
 @pytest.mark.parametrize("package", ["policies", "sampling", "estimation", "optimization"])
 def test_the_learning_side_knows_no_simulator(package):
-    """Of Gymnasium it may know the spaces."""
+    """Gymnasium may be imported for its spaces alone."""
     for path in modules(package):
         names = {n for n in all_imports(path) if not f"{n}.".startswith("gymnasium.spaces.")}
         edges = packages(names) & EDGES

@@ -243,7 +243,7 @@ def any_step(*policies):
 @settings(max_examples=300, deadline=None)
 @any_step("gaussian")
 def test_what_must_hold_of_every_step(**problem):
-    """Of the one policy here, since each has as many programs to compile as there are methods."""
+    """Use one policy only: each of them compiles a program per method."""
     check_step(**problem)
 
 
