@@ -350,7 +350,7 @@ def test_spaces_that_no_policy_can_read_are_refused():
     config = dataclasses.replace(SMALL, env="x")
     with pytest.raises(ValueError, match="have no fixed shape; wrap the environment"):
         Trainer(config, lambda n: envs.make(Text, n))
-    with pytest.raises(UnsupportedSpaceError, match="cannot be sampled; supported are"):
+    with pytest.raises(UnsupportedSpaceError, match="not supported; supported are Box of floats"):
         Trainer(config, lambda n: envs.make(WholeNumbers, n))
 
 
