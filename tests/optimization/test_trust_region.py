@@ -80,5 +80,5 @@ def test_the_empirical_fisher_is_refused_with_vine():
 def test_an_empty_batch_is_refused():
     theta, batch = problem(5)
     empty = type(batch)(*(leaf[:0] for leaf in batch))
-    with pytest.raises(ValueError, match="at least one sample"):
+    with pytest.raises(ValueError, match="at least one state"):
         TrustRegion(POLICY, StepConfig()).step(theta, empty, np.random.default_rng(0))
