@@ -127,7 +127,7 @@ def test_processes_end_with_their_workers(workers):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         workers.send(0, Server.greet, "you")
     workers.close()
 

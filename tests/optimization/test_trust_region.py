@@ -73,7 +73,7 @@ def test_several_actions_a_state_feed_the_same_step():
 
 
 def test_the_empirical_fisher_is_refused_with_vine():
-    with pytest.raises(ValueError, match="with vine use method trpo"):
+    with pytest.raises(ValueError, match="with the vine sampler use the method trpo"):
         TrustRegion(POLICY, StepConfig("empirical-fim"), Estimator.SELF_NORMALIZED)
 
 

@@ -99,5 +99,5 @@ def test_fisher_products_are_those_of_the_dense_hessian():
 def test_pictures_that_are_too_small_are_refused_in_words():
     with pytest.raises(ValueError, match="pictures of 8×8 are too small"):
         ConvNet((4, 8, 8), (16, 16), (20,), 8)
-    with pytest.raises(ValueError, match="one convolution or more"):
+    with pytest.raises(ValueError, match="at least one convolution"):
         ConvNet((4, 12, 12), (), (20,), 8)

@@ -64,7 +64,7 @@ def test_the_last_layer_starts_small():
 
 
 def test_a_network_that_does_not_fit_the_distribution_is_refused():
-    with pytest.raises(ValueError, match="3 outputs, the distribution needs 2"):
+    with pytest.raises(ValueError, match="3 outputs, but the distribution needs 2"):
         Policy(MLP(4, (8,), 3), DiagGaussian(2))
 
 

@@ -266,7 +266,7 @@ def test_a_game_that_kills_its_workers_is_an_error(monkeypatch):
         send(command, workers)
 
     monkeypatch.setattr(env._pool, "send", kill_and_send)
-    with pytest.raises(WorkerDiedError, match="died 3 times at the same place"):
+    with pytest.raises(WorkerDiedError, match="died 3 times at the same command"):
         env.step(np.zeros(2, int))
     env.close()
 
@@ -325,5 +325,5 @@ def test_the_list_has_the_games_and_a_picture_can_be_had():
     assert picture.shape == (210, 160, 3)
     assert len(np.unique(picture)) > 3
     env.close()
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         env.step(np.zeros(1, int))

@@ -207,11 +207,11 @@ def test_refuses_what_it_cannot_batch():
     shared = OneStep()
     with pytest.raises(ValueError, match="no fixed shape"):
         make_gym(Words, 1)
-    with pytest.raises(ValueError, match="Wrap it in an ActionWrapper"):
+    with pytest.raises(ValueError, match="Wrap the environment in a gymnasium"):
         make_gym(Pairs, 1)
-    with pytest.raises(ValueError, match="each environment needs its own"):
+    with pytest.raises(ValueError, match="must return a new environment"):
         make_gym(lambda: shared, 2)
-    with pytest.raises(TypeError, match=r"not a gymnasium\.Env"):
+    with pytest.raises(TypeError, match=r"must return a gymnasium\.Env"):
         make_gym(dict, 1)
     with pytest.raises(ValueError, match="workers must be 0"):
         make_gym(OneStep, 1, workers=-1)
@@ -225,7 +225,7 @@ def test_an_id_with_a_vector_environment_alone_is_refused():
     try:
         with pytest.raises(ValueError, match="has only a vector environment"):
             make_gym(env_id, 2)
-        with pytest.raises(ValueError, match="Give a callable that returns one"):
+        with pytest.raises(ValueError, match="Pass a callable that returns one"):
             trellis.envs.make(env_id, 2)
     finally:
         gymnasium.registry.pop(env_id)

@@ -265,8 +265,8 @@ def test_copies_are_tried_where_handing_out_the_state_fails(make):
     ("make", "reason"),
     [
         (LockedWalk, "cannot be copied"),
-        (GlobalWalk, "does not continue as before"),
-        (ForgetfulWalk, "does not continue as before"),
+        (GlobalWalk, "continues differently"),
+        (ForgetfulWalk, "continues differently"),
     ],
 )
 def test_says_why_it_cannot_be_restored_and_what_would_help(make, reason):

@@ -170,7 +170,7 @@ def render_with(gl: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(ctypes.util.find_library("EGL") is None, reason="no EGL here")
 def test_renders_where_there_is_a_driver():
     done = render_with("egl")
-    if "there is no OpenGL context" in done.stderr:
+    if "no OpenGL context" in done.stderr:
         pytest.skip("no EGL here")
     assert done.returncode == 0, done.stderr
 
