@@ -64,7 +64,7 @@ class Failure(NamedTuple):
     pickled: bytes
     """The exception and its cause, pickled."""
     text: str
-    """The traceback."""
+    """Traceback in the worker."""
 
 
 class Workers:

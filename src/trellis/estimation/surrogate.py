@@ -77,7 +77,7 @@ class GradientSums(NamedTuple):
     """L and its gradient at θ_old, as sums over states with their total weights."""
 
     surrogate: Float[Array, ""]
-    """Σ weight·L_n."""
+    """Weighted sum Σ weight·L_n."""
     gradient: Float[Array, " params"]
     """Gradient of Σ weight·L_n."""
     surrogate_weight: Float[Array, ""]
@@ -90,9 +90,9 @@ class EvaluationSums(NamedTuple):
     """Comparison of θ with θ_old, as sums and a maximum over states."""
 
     gain: Float[Array, ""]
-    """Σ weight·(L_n(θ) − L_n(θ_old))."""
+    """Weighted sum Σ weight·(L_n(θ) − L_n(θ_old))."""
     kl: Float[Array, ""]
-    """Σ weight·KL_n(θ)."""
+    """Weighted sum Σ weight·KL_n(θ)."""
     max_kl: Float[Array, ""]
     """Largest KL_n(θ) of any state."""
 

@@ -173,7 +173,7 @@ class PolicyEvaluation:
     """Exact quantities of one policy in one MDP; `FiniteMDP.evaluate` creates it."""
 
     mdp: FiniteMDP
-    """The MDP."""
+    """MDP that the policy was evaluated in."""
     policy: Reals
     """Policy π[s, a]."""
     values: Reals

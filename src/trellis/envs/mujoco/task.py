@@ -51,9 +51,9 @@ class Physics(NamedTuple):
     coordinates: Values
     """qpos and qvel, concatenated as in MuJoCo's state."""
     qpos: Values
-    """Generalized positions."""
+    """Generalized positions, one row per simulation."""
     qvel: Values
-    """Generalized velocities."""
+    """Generalized velocities, one row per simulation."""
     derived: Mapping[str, Values]
     """Other arrays of the task. After mj_step they belong to the state one substep earlier."""
     seconds: float
