@@ -24,7 +24,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-WITH_EXAMPLES = [module_name(path) for path in MODULES if ">>>" in path.read_text()]
+WITH_EXAMPLES = [module_name(path) for path in MODULES if ">>> " in path.read_text()]
 
 
 def docstrings(path: Path) -> list[tuple[int, str]]:
@@ -85,6 +85,6 @@ def test_examples_are_true(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_that_train_are_true(name):
-    run_examples(name, that_train=True)
+def test_examples_that_train_are_true():
+    for name in WITH_EXAMPLES:
+        run_examples(name, that_train=True)

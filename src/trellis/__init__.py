@@ -7,7 +7,7 @@ Example:
     >>> from trellis import TRPO
     >>> agent = TRPO("CartPole-v1", seed=0).learn(2_048)
     >>> agent.theta.shape
-    (4675,)
+    (4610,)
 """
 
 from typing import TYPE_CHECKING, Any
