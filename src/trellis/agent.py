@@ -79,7 +79,7 @@ class TRPO:
 
     @property
     def config(self) -> TrainConfig:
-        """Every setting."""
+        """All settings of the agent."""
         return self._acting.config
 
     @property

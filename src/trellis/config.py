@@ -63,7 +63,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """π_θ."""
+    """Network and initialization of the policy π_θ (App. D)."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Units of the tanh layers; none for a linear policy."""
@@ -174,8 +174,11 @@ class SamplingConfig(Checked):
 
     @property
     def most_steps(self) -> int:
-        """Simulator steps in an iteration; with vine fewer where rollouts end early, and with the
-        proposal `every` more where there are more than `actions`."""
+        """Planned number of simulator steps per iteration.
+
+        With vine it is smaller if rollouts end early, and larger if the proposal `every` tries more
+        than `actions` actions.
+        """
         vine = self.vine
         branches = vine.states * vine.actions * vine.rollout_length if self.is_vine else 0
         return self.batch_size + branches
@@ -186,7 +189,7 @@ class EstimationConfig(Checked):
     """What the samples are taken to say (Sec. 5, and what came after the paper)."""
 
     gamma: float = field(default=0.99, metadata=FRACTION)
-    """Discount."""
+    """Discount factor γ."""
     gae_lambda: float = field(default=0.95, metadata=UNIT_INTERVAL)
     """λ of generalized advantage estimation, where there is a critic."""
     critic: Literal["none", "linear", "mlp"] = "mlp"

@@ -171,7 +171,7 @@ class TestRefusals:
 
     def test_the_empirical_fisher_matrix(self):
         step = StepConfig(method="empirical-fim")
-        with pytest.raises(ValueError, match="with vine use method trpo"):
+        with pytest.raises(ValueError, match="with the vine sampler use the method trpo"):
             Trainer(dataclasses.replace(SMALL, step=step))
 
     def test_settings_that_cannot_be(self):

@@ -1,5 +1,7 @@
-"""The paper's settings by name, `paper/…`: Table 2's tasks, Table 3's games, and our vines with a
-critic at the same budgets."""
+"""Defines the paper's settings as presets `paper/…`: Table 2's tasks and Table 3's games.
+
+Some presets add a critic to vine, at the same budgets.
+"""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -104,16 +106,21 @@ def _vine(task: PaperTask) -> Preset:
 
 
 def _vine_of_states(task: PaperTask) -> Preset:
-    """The other reading of Table 2: as many states as it has Q-values, of four actions each. It
-    makes the 1M steps an iteration of hopper and walker come out, and not the swimmer's 50,000."""
+    """Return the preset for the other reading of Table 2, with one state per Q-value.
+
+    Each state has four actions. This reading gives the 1M steps per iteration of hopper and walker,
+    but not the 50,000 of the swimmer.
+    """
     about = f" by vine, with {task.q_values:,} states of {PAPER_ACTIONS} rollouts"
     return _preset(task, about, "vine", states=task.q_values)
 
 
 def _vine_bootstrap(task: PaperTask) -> Preset:
-    """By the reading that comes closest to Table 2's steps an iteration, and a critic says what
-    follows where a rollout is cut: without, nothing that happens later than its 50 or 100 steps
-    counts."""
+    """Return the preset for vine with a critic that estimates the value after a rollout.
+
+    It uses the reading that is closest to Table 2's steps per iteration. Without a critic, nothing
+    that happens after the 50 or 100 steps of a rollout counts.
+    """
     states = task.q_values // PAPER_ACTIONS if task.name == "swimmer" else task.q_values
     about = (
         f" by vine of {states:,} states, and, which the paper has not, a critic for what follows"
@@ -123,8 +130,10 @@ def _vine_bootstrap(task: PaperTask) -> Preset:
 
 
 def _vine_short(task: PaperTask) -> Preset:
-    """Table 2's steps an iteration in rollouts that a critic takes over from early, which
-    leaves steps for more states."""
+    """Return the preset for vine with a critic and short rollouts.
+
+    It has Table 2's steps per iteration. Shorter rollouts leave steps for more states.
+    """
     trunks = task.steps // SHORT_STEPS_PER_TRUNK
     states = SHORT_STATES_PER_TRUNK * trunks
     length = SHORT_ROLLOUT_LENGTH

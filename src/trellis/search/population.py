@@ -27,7 +27,7 @@ class Played(NamedTuple):
     """What became of every member in every episode, (members, episodes)."""
 
     returns: np.ndarray
-    """Undiscounted returns."""
+    """Undiscounted returns of the episodes."""
     lengths: np.ndarray
     """Lengths of the episodes."""
     observations: list[np.ndarray]
