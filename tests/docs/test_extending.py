@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "design" / "extending.md"
+APPLY = ["git", "apply", "--unidiff-zero"]
+"""Some hunks have no line after the change, which git takes for the end of the file by default."""
 NEW_MODULE = Path("src/trellis/envs/classic/point_mass.py")
 """Where the page says to save its batched environment."""
 
@@ -52,16 +55,19 @@ def diffs() -> str:
     return "".join(found)
 
 
+def pipe(text: str) -> dict[str, Any]:
+    return {"input": text, "capture_output": True, "text": True}
+
+
 def test_the_diffs_apply():
-    check = ["git", "apply", "--check", "-"]
-    done = subprocess.run(check, cwd=ROOT, input=diffs(), capture_output=True, text=True)
+    done = subprocess.run([*APPLY, "--check"], cwd=ROOT, **pipe(diffs()), check=False)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
 def test_what_the_diffs_add_can_be_trained(tmp_path):
     shutil.copytree(ROOT / "src", tmp_path / "src")
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diffs(), text=True, check=True)
+    subprocess.run(APPLY, cwd=tmp_path, **pipe(diffs()), check=True)
     pages = sections()
     (tmp_path / NEW_MODULE).write_text(blocks(pages["A batched environment"], "python")[0])
     code = "".join(blocks(pages["An update rule"], "python"))
