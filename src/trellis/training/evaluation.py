@@ -127,13 +127,13 @@ def evaluate_saved(
     stochastic: bool | None = None,
     on_step: OnStep | None = None,
 ) -> Evaluation:
-    """Evaluate a saved policy in the environment of its run.
+    """Evaluate a saved policy in the environment that its settings name.
 
     Args:
-        policy: Policy to evaluate.
-        episodes: Number of episodes, from seeds that depend on the run's seed only.
-        stochastic: Whether to sample actions; by default as the run's settings say.
-        on_step: Function called after every step.
+        policy: the policy.
+        episodes: how many episodes to play, from seeds that depend on the run's own alone.
+        stochastic: whether to sample actions; by default as the run's evaluations do it.
+        on_step: called after every step.
     """
     with contextlib.closing(Evaluator(env_maker(policy.config))) as evaluator:
         return evaluator.evaluate(policy, episodes, stochastic=stochastic, on_step=on_step)
