@@ -7,6 +7,7 @@ from JSON, and names a setting in full: `step.max_kl must be a number, got '0.1'
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -53,6 +54,8 @@ class Checked:
                 constraints = one_of(get_args(setting.type))
             if value is None and setting.default is None:
                 continue
+            if isinstance(value, float):
+                _require(math.isfinite(value), setting.name, "a finite number", value)
             for what, is_valid in constraints.items():
                 try:
                     valid = is_valid(value)

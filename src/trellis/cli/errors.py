@@ -33,7 +33,14 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
             raise
         if isinstance(error, BrokenPipeError):  # The reader of the output is gone.
             raise
-        raise UsageError(str(error)) from error
+        raise UsageError(_words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    """Return the message of an error, and for a file what to do next."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}; choose another path"
+    return str(error) or type(error).__name__
 
 
 def say(text: str) -> None:

@@ -110,6 +110,7 @@ def registry() -> ConstructorRegistry:
     rules = ConstructorRegistry()
     rules.primitive_rule(key_values)
     rules.primitive_rule(scalar)
+    rules.primitive_rule(whole_numbers)
     return rules
 
 
@@ -192,4 +193,24 @@ def scalar(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         instance_from_str=read,
         is_instance=lambda value: isinstance(value, kind) or (optional and value is None),
         str_from_instance=lambda value: ["None" if value is None else about.show(value)],
+    )
+
+
+def whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """Read any number of whole numbers, such as the sizes of layers: `--policy.hidden 64 64`."""
+    if get_origin(info.type) is not tuple or get_args(info.type) != (int, ...):
+        return None
+
+    def read(texts: list[str]) -> tuple[int, ...]:
+        try:
+            return tuple(map(whole_number, texts))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"must be whole numbers, got {' '.join(texts)!r}") from error
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[INT ...]",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(number) for number in value],
     )

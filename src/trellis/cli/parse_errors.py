@@ -40,10 +40,10 @@ def _message(event: Any, flags: Callable[[], Sequence[str]]) -> str | None:
     """Return one line for an event; None for an event that is not known here."""
     more = f"`{event.prog} --help` lists all options."
     if isinstance(event, events.UnrecognizedArgs):
-        return f"{_unknown(event.prog, event.tokens, flags())} {more}"
+        return f"{_unknown(event.tokens, flags())} {more}"
     if isinstance(event, events.MissingArgs):
         names = ", ".join(_name(missing.arg) for missing in event.missing_arguments)
-        return f"{event.prog} needs {names}. {more}"
+        return f"missing argument: {names}. {more}"
     if isinstance(event, events.InvalidChoice):
         choices = ", ".join(event.choices)
         return f"{_name(event.argument)} must be one of {choices}, got {event.value!r}"
@@ -61,14 +61,14 @@ def _name(argument: Any) -> str:
     return lowered.metavar if argument.is_positional() else lowered.name_or_flags[0]
 
 
-def _unknown(program: str, tokens: Sequence[str], flags: Sequence[str]) -> str:
-    """Return the words about the first argument that a program does not have."""
+def _unknown(tokens: Sequence[str], flags: Sequence[str]) -> str:
+    """Return the words about the first argument that a command does not have."""
     token = next((token for token in tokens if token.startswith("-")), tokens[0])
     if not token.startswith("-"):
-        return f"{program} has no use for the argument {token!r}."
+        return f"unexpected argument {token!r}."
     option = token.partition("=")[0].replace("_", "-")
     # `--gamma` means `--estimation.gamma`: the group may be missing.
     ends = [flag for flag in flags if flag.endswith(f".{option.lstrip('-')}")]
     near = ends or difflib.get_close_matches(option, flags, n=1)
     hint = f" Did you mean {' or '.join(near[:MOST_HINTS])}?" if near else ""
-    return f"{program} has no option {option}.{hint}"
+    return f"unknown option {option}.{hint}"

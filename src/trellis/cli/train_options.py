@@ -21,7 +21,7 @@ from trellis import presets
 from trellis.cli import options
 from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
-from trellis.config import SCHEMA_VERSION, TrainConfig, from_json, load_config
+from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json, load_config
 
 PROGRAM = "trellis train"
 ALIASES = {
@@ -128,7 +128,7 @@ def parse(args: Sequence[str]) -> Arguments:
     defaults = _defaults(_read(args, PLAIN, env=""))
     if defaults is PLAIN:
         raise UsageError(
-            f"{PROGRAM} needs ENV, for example: {PROGRAM} CartPole-v1. `trellis envs` lists the"
+            f"missing argument: ENV, for example: {PROGRAM} CartPole-v1. `trellis envs` lists the"
             " environments."
         )
     values = _read(args, defaults, env=defaults.env)
@@ -161,6 +161,8 @@ def _defaults(values: dict[str, Any]) -> TrainConfig:
             "--preset and --config exclude each other; leave out --preset, because the file has"
             " all settings"
         )
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the file in it: {path / CONFIG_FILE}")
     config = load_config(path)
     if env:
         return dataclasses.replace(config, env=env)

@@ -108,7 +108,7 @@ class BarProgress(Progress):
         by_iterations = (metrics.get("iteration") or 0) / self._max_iterations
         return min(1.0, max(by_steps, by_iterations))
 
-    def _values(self, metrics: Mapping[str, Any], seconds: float | None) -> dict[str, str]:
+    def _values(self, metrics: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
         """Return each value with its name or unit; an empty text for an unknown value."""
         if metrics.get("eval_return_mean") is not None:
             self._evaluation = metrics["eval_return_mean"]
