@@ -206,7 +206,7 @@ class StepConfig(Checked):
     max_kl: float = field(default=0.01, metadata=POSITIVE)
     """δ in Eq. 12: bound on the KL divergence. For policy-gradient, bound on ½‖Δθ‖²."""
     multiplier: float | None = field(default=None, metadata=POSITIVE)
-    """1/λ in Sec. 7: fixed step size of natural-gradient (required) or policy-gradient (optional).
+    """1/λ in Sec. 7: fixed step size. natural-gradient needs it, policy-gradient may have it.
     Default: not set."""
     penalty: float = field(default=1.0, metadata=POSITIVE)
     """C, the coefficient of the KL penalty (kl-penalty)."""

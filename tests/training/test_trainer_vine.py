@@ -179,7 +179,7 @@ class TestRefusals:
             with_vine(states=101)
         with pytest.raises(ValueError, match="rollout_length must be at least 1, got 0"):
             with_vine(rollout_length=0)
-        with pytest.raises(ValueError, match="critic must be linear or mlp for vine.bootstrap"):
+        with pytest.raises(ValueError, match="critic must be linear or mlp for vine"):
             with_vine(bootstrap=True)
 
 

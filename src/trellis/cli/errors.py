@@ -1,8 +1,10 @@
 """Errors and messages of the command line."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 """Errors that wrong arguments usually cause."""
@@ -34,6 +36,16 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
         if isinstance(error, BrokenPipeError):  # The reader of the output is gone.
             raise
         raise UsageError(_words(error)) from error
+
+
+def require_writable(folder: Path) -> None:
+    """Raise unless a command can create this folder, or write into it."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UsageError(
+            f"cannot write to {folder}: {nearest} is not a folder that you can write to; choose"
+            " another --out"
+        )
 
 
 def _words(error: Exception) -> str:

@@ -90,14 +90,18 @@ def as_option(field: StructFieldSpec, **conf: Any) -> StructFieldSpec:
             what that means: "Default: no limit."
         **conf: Arguments for `tyro.conf.arg`.
     """
-    text = field.helptext() if callable(field.helptext) else field.helptext
-    text, _, unset = " ".join((text or "").split()).partition(DEFAULT)
+
+    def parts() -> tuple[str, str]:  # When help is printed: finding the docstrings takes time.
+        text = field.helptext() if callable(field.helptext) else field.helptext
+        text, _, unset = " ".join((text or "").split()).partition(DEFAULT)
+        return text, unset.rstrip(".") or "not set"
+
     if field.default is None:
-        conf["help_behavior_hint"] = f"(default: {unset.rstrip('.') or 'not set'})"
+        conf["help_behavior_hint"] = lambda _: f"(default: {parts()[1]})"
     elif field.default in ((), {}):
         conf["help_behavior_hint"] = "(default: none)"
     kind: Any = Annotated[field.type, tyro.conf.arg(**conf)]
-    return dataclasses.replace(field, type=kind, helptext=text)
+    return dataclasses.replace(field, type=kind, helptext=lambda: parts()[0])
 
 
 def unset(words: str, **conf: Any) -> object:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trellis.cli import options
-from trellis.cli.errors import say, usage_errors
+from trellis.cli.errors import require_writable, say, usage_errors
 
 if TYPE_CHECKING:
     from trellis.reproduce.experiment import Experiment
@@ -41,6 +41,7 @@ def reproduce(args: Sequence[str]) -> int:
     folder, kind, _ = options.find_entry(EXPERIMENTS, name, "experiment", PROGRAM)
     module = importlib.import_module(f"trellis.reproduce.{folder}.experiment")
     experiment: Experiment = options.read(getattr(module, kind), f"{PROGRAM} {name}", rest)
+    require_writable(experiment.out)
     say(f"Reproducing {name} in {experiment.out}")
     from trellis.reproduce.files import ResultsError
 

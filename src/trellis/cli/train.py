@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trellis.cli.errors import say, usage_errors
+from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
 
@@ -37,8 +37,10 @@ def train(args: Sequence[str]) -> int:
         from trellis.runs.trainers import make_trainer
 
         config, out = asked.settings, asked.out
+        _require_workers(asked.workers)
         if out is not None:
             require_empty(out)
+            require_writable(out)
         _pin_threads(config)
         trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
         out = out or new_folder(config.env, config.seed)
@@ -83,6 +85,7 @@ def resume(
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
+        _require_workers(workers)
         config = config_of(run)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
@@ -103,6 +106,12 @@ def new_folder(env_id: str, seed: int) -> Path:
             return folder
         number += 1
         folder = first.with_name(f"{first.name}-{number}")
+
+
+def _require_workers(workers: int | None) -> None:
+    """Raise before Ray starts, which takes seconds."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
 
 
 def _pin_threads(config: "TrainConfig") -> None:
