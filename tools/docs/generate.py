@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference: `python -m tools.docs.generate`, or `make docs-pages`.
+"""Write the generated pages of docs/reference, as `make docs-pages` does.
 
 Settings come from the dataclasses in `trellis.config`, options from the help of each command. The
 pages are part of the repository, and a test checks that they are current.
@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import inspect
 import io
+import itertools
 import os
 import sys
 import typing
@@ -93,7 +94,7 @@ def _fields(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], str]]:
     hints = typing.get_type_hints(kind)
     body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
     texts = {}
-    for statement, following in zip(body, body[1:], strict=False):
+    for statement, following in itertools.pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
             texts[ast.unparse(statement.target)] = ast.literal_eval(following.value)
     for field in dataclasses.fields(kind):
