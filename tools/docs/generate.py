@@ -105,8 +105,8 @@ def _fields(kind: Any) -> Iterator[tuple[dataclasses.Field[Any], str]]:
 def _setting_row(group: str, field: Any, text: str) -> str:
     name = f"{group}.{field.name}" if group else field.name
     setting = f'<a id="{name}"></a>`{field.name}`'
-    if field.name in ALIASES and group:
-        setting += f" (`{ALIASES[field.name]}`)"
+    if alias := ALIASES.get(name) or ALIASES.get(field.name):
+        setting += f" (`{alias}`)"
     kind, rules = _type_name(field.type), list(field.metadata)
     if rules and rules[0].startswith(CHOICES):
         kind = ", ".join(f"`{choice}`" for choice in rules[0].removeprefix(CHOICES).split(", "))
