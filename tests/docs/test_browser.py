@@ -72,22 +72,38 @@ def browser() -> Iterator[Any]:
             yield browser
 
 
-def problems_of(browser: Any, page: Path, width: int) -> list[str]:
-    """Open a page and return what is wrong with it."""
+@contextlib.contextmanager
+def open_tab(browser: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Yield a tab that stays on the disk, and the list of what goes wrong in it."""
     problems: list[str] = []
-    opened = browser.new_page(viewport={"width": width, "height": HEIGHT})
-    with contextlib.closing(opened):
-        opened.route("**/*", functools.partial(_stay_on_disk, problems=problems))
-        opened.on("console", lambda m: m.type == "error" and problems.append(f"console: {m.text}"))
-        opened.on("pageerror", lambda error: problems.append(f"script: {error}"))
-        opened.on("requestfailed", lambda r: problems.append(f"failed: {r.url}"))
-        opened.goto(page.as_uri(), wait_until="load")
-        # Pictures that load when they come into view.
-        opened.evaluate("document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
-        opened.wait_for_function("[...document.images].every(image => image.complete)")
-        facts = opened.evaluate(FACTS)
-    for name in ("brokenImages", "brokenVideos", "wide", "flat"):
-        problems += [f"{name}: {value}" for value in facts[name]]
+    with contextlib.closing(browser.new_page()) as tab:
+        tab.route("**/*", functools.partial(_stay_on_disk, problems=problems))
+        tab.on("console", lambda m: m.type == "error" and problems.append(f"console: {m.text}"))
+        tab.on("pageerror", lambda error: problems.append(f"script: {error}"))
+        tab.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
+        yield tab, problems
+
+
+def problems_of(tab: Any, problems: list[str], page: Path) -> list[str]:
+    """Open a page, look at it wide and narrow, and return what is wrong with it."""
+    problems.clear()
+    tab.goto(page.as_uri(), wait_until="load")
+    # Pictures that load when they come into view.
+    tab.evaluate("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
+    tab.wait_for_function("[...document.images].every(image => image.complete)")
+    found = []
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": HEIGHT})
+        found += [f"{width} pixels: {what}" for what in _measured(tab.evaluate(FACTS))]
+    return [*problems, *found]
+
+
+def _measured(facts: dict[str, Any]) -> list[str]:
+    problems = [
+        f"{name}: {value}"
+        for name in ("brokenImages", "brokenVideos", "wide", "flat")
+        for value in facts[name]
+    ]
     if facts["overflow"] > 0:
         problems.append(f"the page is {facts['overflow']} pixels wider than the window")
     if facts["rawMath"]:
@@ -106,23 +122,25 @@ def _stay_on_disk(route: Any, *, problems: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_looks_right(browser, site, width):
+def test_every_page_looks_right(browser, site):
     pages = [page for page in sorted(site.rglob("*.html")) if page.name != "404.html"]
     assert pages
-    found = {page.relative_to(site): problems_of(browser, page, width) for page in pages}
-    wrong = "\n".join(f"{page}: {what}" for page, list_ in found.items() for what in list_)
-    assert not wrong, wrong
+    with open_tab(browser) as (tab, problems):
+        found = [
+            f"{page.relative_to(site)}: {what}"
+            for page in pages
+            for what in problems_of(tab, problems, page)
+        ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 def test_search_works_from_the_disk(browser, site):
-    opened = browser.new_page(viewport={"width": WIDTHS[0], "height": HEIGHT})
-    with contextlib.closing(opened):
-        opened.goto((site / "index.html").as_uri())
-        opened.click("label[for=__search] >> nth=0", force=True)
-        opened.fill("input.md-search__input", "conjugate gradient")
-        opened.wait_for_selector(".md-search-result__item", timeout=20_000)
+    with open_tab(browser) as (tab, problems):
+        tab.goto((site / "index.html").as_uri())
+        tab.fill("input.md-search__input", "conjugate gradient", force=True)
+        tab.wait_for_selector(".md-search-result__item", state="attached")
+    assert problems == []
 
 
 BAD = """<!doctype html><html><head><style>body {margin: 0}</style></head><body><article>
@@ -135,6 +153,7 @@ BAD = """<!doctype html><html><head><style>body {margin: 0}</style></head><body>
 def test_problems_are_found(browser, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text(BAD)
-    found = "\n".join(problems_of(browser, page, WIDTHS[0]))
+    with open_tab(browser) as (tab, problems):
+        found = "\n".join(problems_of(tab, problems, page))
     for what in ("brokenImages", "wider", "wide:", "formula", "leaves the disk", "oops"):
         assert what in found, found
