@@ -296,8 +296,8 @@ def check_step(policy_name, method, n, seed, spread, value_exponent, log_std, po
     [
         ({"max_kl": -0.01}, "max_kl must be > 0, got -0.01"),
         ({"method": "trop"}, "method must be one of trpo"),
-        ({"method": "natural-gradient"}, "set multiplier"),
-        ({"multiplier": 0.1}, "multiplier does not apply to trpo"),
+        ({"method": "natural-gradient"}, "multiplier must be set"),
+        ({"multiplier": 0.1}, "multiplier must be None for trpo"),
         ({"cg_iterations": 0}, "cg_iterations must be at least 1"),
         ({"fisher_fraction": 0.0}, "fisher_fraction must be in"),
         ({"backtrack_ratio": 1.0}, "backtrack_ratio must be between"),
