@@ -16,6 +16,7 @@ class MathML(Treeprocessor):
     """Replaces the elements of class `arithmatex` with MathML."""
 
     def run(self, root: ElementTree.Element) -> None:
+        """Replace the formulas below `root` in place."""
         for parent in list(root.iter()):
             for index, element in enumerate(parent):
                 if element.get("class") == "arithmatex":
@@ -41,6 +42,7 @@ class MathMLExtension(Extension):
     """Adds `MathML` to a Markdown parser."""
 
     def extendMarkdown(self, md: Markdown) -> None:
+        """Register the tree processor."""
         # After inline patterns (20), which is when arithmatex has found all formulas.
         md.treeprocessors.register(MathML(md), "mathml", 5)
 
