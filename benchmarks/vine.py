@@ -1,7 +1,7 @@
 """Measures the speed of vine sampling over a bare loop of the simulator.
 
-The bare loop does only the physics: a vine iteration is recorded (states that were restored, and
-environments that were stepped with their controls), and a bare `Batch` repeats it, with trunks and
+The bare loop does only the physics. A vine iteration is recorded: which states were restored, and
+which environments were stepped with which controls. A bare `Batch` repeats it, with trunks and
 branches in batches of the same sizes. Both take turns, and the median over rounds is the result.
 
 The bound is for a hopper halfway through the paper's 200 iterations. In the first iterations,

@@ -331,7 +331,7 @@ def test_plot_and_record(run, tmp_path, capsys):
 def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
-    says(capsys, ["train", "toyworld:Toy-v0"], 2, "no module toyworld", "in the folder")
+    says(capsys, ["train", "toyworld:Toy-v0"], 2, "module toyworld", "in the folder")
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
     says(capsys, ["train", "broken:Toy-v0"], 2, "No module named 'nothing_of_this_name'")
     (tmp_path / "toyworld.py").write_text(

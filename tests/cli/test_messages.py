@@ -142,7 +142,7 @@ MISTAKES = [
     ("train CartPole-v1 --preset zzz", "there is no preset 'zzz'; `trellis presets` lists them"),
     ("train Hoper-v5", "Did you mean Hopper-v5"),
     ("train NoSuchEnvironment", "`trellis envs` lists"),
-    ("train no_such_module:Toy-v0", "there is no module no_such_module"),
+    ("train no_such_module:Toy-v0", "the module no_such_module"),
     ("train Unreadable-v0", "ObservationWrapper"),
     (
         "train Uncopyable-v0 --sampler vine --sampling.vine.states 2 --sampling.vine.trunks 2",

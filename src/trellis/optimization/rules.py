@@ -1,12 +1,12 @@
 """Defines the update rules as a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
 
-method             curvature   step size                            acceptance
-trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
-natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
-empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
-max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
-policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
-kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
+    method             curvature   step size                            acceptance
+    trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
+    natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
+    empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
+    max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
+    policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
+    kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
 
 The methods cem and cma use neither gradients nor curvature and are in `search/`.
 """

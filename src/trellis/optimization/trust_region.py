@@ -2,7 +2,7 @@
 
 Batches are cut into chunks and padded to a capacity that grows by doubling. The compiled loops run
 only over the chunks that hold data. So a training run with batches of varying size compiles only a
-few times, results do not depend on the capacity, and the step needs the memory of one chunk in
+few times, and results do not depend on the capacity. The step needs the memory of one chunk in
 addition to the data.
 """
 

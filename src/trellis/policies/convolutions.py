@@ -13,9 +13,9 @@ like the paper's other networks.
 A convolution is computed as a matrix product and a rearrangement. The pixels of each block of
 stride × stride pixels become channels. On these blocks, a kernel of twice its stride is a 2×2
 kernel with stride 1. One matrix product gives each block's contribution to the four windows that it
-is a corner of, and each window adds up the contributions of its four corners. No patches are
-copied, and the products are fast in both directions. On a CPU, XLA's own convolution takes 10 to 20
-times as long backward.
+is a corner of. Each window adds up the contributions of its four corners. No patches are copied,
+and the products are fast in both directions. On a CPU, XLA's own convolution takes 10 to 20 times
+as long backward.
 
 Pictures arrive as bytes. Unsigned bytes are scaled to [0, 1]; signed bytes are standardized
 pictures, and are scaled to standard deviations.

@@ -1,9 +1,9 @@
 """Implements cart-poles as NumPy batches: the paper's task (Sec. 8.1) and Gymnasium's CartPole-v1.
 
 The dynamics are those of Barto, Sutton and Anderson (1983), with Euler steps of 20 ms. The paper's
-task ("using a linear policy with six parameters") has their friction and a continuous force within
-±10 N, so that four weights, a bias and a log standard deviation are the six parameters. Gymnasium's
-task has no friction and a force of 10 N to the left or to the right.
+task has their friction and a continuous force within ±10 N. So "a linear policy with six
+parameters" has four weights, a bias and a log standard deviation. Gymnasium's task has no friction
+and a force of 10 N to the left or to the right.
 """
 
 import copy
