@@ -98,5 +98,5 @@ def look_up(table: Mapping[str, Entry], names: tuple[str, ...], kind: str) -> li
     """Return the entries with these names, or raise a ValueError that lists all names."""
     for name in names:
         if name not in table:
-            raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(table)}")
+            raise ValueError(f"there is no {kind} {name!r}; choose from {', '.join(table)}")
     return [table[name] for name in names]

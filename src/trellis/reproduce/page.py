@@ -1,7 +1,7 @@
 """The pages of the results in Markdown: tables, claims with verdicts, commands, files.
 
-A page is made from the data files in its folder alone. No cell of a table has more than
-`MAX_WORDS` words.
+A page is made from the data files in its folder alone. If the folder has a `notes.md`, written by
+hand, the page includes it. No cell of a table has more than `MAX_WORDS` words.
 """
 
 import re
@@ -14,6 +14,8 @@ from trellis.reproduce.files import Record
 from trellis.runs.folder import write_whole
 
 PAGE = "README.md"
+NOTES = "notes.md"
+"""File with remarks on the results that no program can write."""
 MAX_WORDS = 15
 """Largest number of words in a cell of a table."""
 BLANK = "–"
@@ -125,13 +127,22 @@ def commands(named: Iterable[tuple[str, Record]]) -> list[str]:
     return [*lines, "```", ""]
 
 
-def file_table(folder: Path, about: Mapping[str, str]) -> list[str]:
-    """Return a table of the files that the folder has, with links."""
+def _file_table(folder: Path, about: Mapping[str, str]) -> list[str]:
+    """Return a section with the files that the folder has."""
     rows = [(f"[{name}]({name})", text) for name, text in about.items() if (folder / name).exists()]
     return ["## Files", "", *table(("file", "contents"), rows)]
 
 
-def write(folder: Path, lines: Sequence[str]) -> None:
-    """Write the page of a folder."""
+def write(folder: Path, lines: Sequence[str], about_files: Mapping[str, str]) -> None:
+    """Write the page of a folder: these lines, the notes, and a list of files.
+
+    Args:
+        folder: Folder with the data files.
+        lines: Title and sections in Markdown.
+        about_files: Contents of each file, by name; a file that does not exist is left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / PAGE, "\n".join(lines).rstrip() + "\n")
+    notes = folder / NOTES
+    remarks = [notes.read_text("utf-8").rstrip(), ""] if notes.is_file() else []
+    text = "\n".join([*lines, *remarks, *_file_table(folder, about_files)])
+    write_whole(folder / PAGE, text.rstrip() + "\n")

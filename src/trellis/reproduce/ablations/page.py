@@ -42,18 +42,15 @@ def write(out: Path) -> None:
     ]
     for folder, results in found.items():
         lines += _section(folder, results)
-    lines += page.file_table(
-        out,
-        {
-            f"{folder}{name}": about
-            for folder in found
-            for name, about in (
-                (JSON, "All data: settings, runs, curves, verdicts."),
-                ("ablations.csv", "One row per run."),
-            )
-        },
-    )
-    page.write(out, lines)
+    about_files = {
+        f"{folder}{name}": about
+        for folder in found
+        for name, about in (
+            (JSON, "All data: settings, runs, curves, verdicts."),
+            ("ablations.csv", "One row per run."),
+        )
+    }
+    page.write(out, lines, about_files)
 
 
 def _row(claim: Record, folder: str) -> Claim:

@@ -60,9 +60,8 @@ def write(results: Record, out: Path) -> None:
         "## Commands",
         "",
         *page.commands((run["run"], run) for run in results["runs"]),
-        *page.file_table(out, FILES),
     ]
-    page.write(out, lines)
+    page.write(out, lines, FILES)
 
 
 def _claim(results: Record) -> Claim:

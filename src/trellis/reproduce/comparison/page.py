@@ -53,8 +53,9 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
     lines = [
         "# Comparison of methods (Section 8.1)",
         "",
-        "The paper compares TRPO with six other methods on four tasks. This page repeats that"
-        " comparison. `trellis reproduce cartpole` and `trellis reproduce locomotion` write it.",
+        "The paper compares seven algorithms, two of them TRPO, on four tasks. This page repeats"
+        " that comparison. `trellis reproduce cartpole` and `trellis reproduce locomotion` write"
+        " it.",
         "",
         *page.claims_table(_row(index, claim) for index, claim in enumerate(claims, start=1)),
         *page.verdict_meanings(),
@@ -76,14 +77,14 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
         "",
     ]
     for index, claim in enumerate(claims, start=1):
-        lines += _evidence(index, claim)
-    lines += page.file_table(out, FILES)
-    page.write(out, lines)
+        if claim["findings"]:
+            lines += _evidence(index, claim)
+    page.write(out, lines, FILES)
 
 
 def _row(index: int, claim: Record) -> Claim:
     verdict = Verdict(claim["verdict"])
-    link = f"[claim {index}](#claim-{index})"
+    link = f"[claim {index}](#claim-{index})" if claim["findings"] else BLANK
     return Claim(f"Sec. {claim['section']}", claim["claim"], verdict, claim["evidence"], link)
 
 
@@ -91,12 +92,16 @@ def _task_section(name: str, task: Record) -> list[str]:
     """Return the figures, the scores, the sweeps, the videos and the commands of a task."""
     records = task["methods"]
     rows = [[text(name, *each) for text in TABLE.values()] for each in records.items()]
+    used = [index for index in range(len(TABLE)) if any(row[index] != BLANK for row in rows)]
+    columns = list(TABLE)
     heading = title(name)
+    compared = len(records) > 1 and figure.REFERENCE in records
+    gray = " The gray line is single-path TRPO." if compared else ""
     lines = [
         f"## {heading[0].upper()}{heading[1:]}",
         "",
         f"Each run has {task['iterations']} iterations. A panel shows one method: the mean over"
-        " seeds with its 95% band. The gray line is single-path TRPO.",
+        f" seeds with its 95% band.{gray}",
         "",
         *page.picture(name, f"Learning curves of each method on {heading}"),
     ]
@@ -107,7 +112,9 @@ def _task_section(name: str, task: Record) -> list[str]:
             "",
             *page.picture(f"{name}-cost", f"Cost per time step on {heading}"),
         ]
-    lines += page.table(tuple(TABLE), rows)
+    lines += page.table(
+        [columns[index] for index in used], [[row[index] for index in used] for row in rows]
+    )
     for method, sweep in task["sweeps"].items():
         lines += _sweep(METHODS[method].label, sweep)
     videos = [f"[{METHODS[method].label}]({video})" for method, video in task["videos"].items()]
@@ -154,8 +161,7 @@ def _evidence(index: int, claim: Record) -> list[str]:
         )
         for case in claim["findings"]
     ]
-    if rows:
-        lines += page.table(("task", "method", "found", "agrees"), rows)
+    lines += page.table(("task", "method", "found", "agrees"), rows)
     if claim["missing"]:
         lines += [f"Not run: {'; '.join(claim['missing'])}.", ""]
     return lines

@@ -60,7 +60,7 @@ def _plot_learning(axis: "Axes", rows: Sequence[Record], radii: Sequence[float])
         colors |= {f"{kind} KL ≤ {radius:g}": color for kind in ("max", "mean")}
     ends = []
     for row in rows:
-        method = row["method"]
+        method: str = row["method"]
         color = colors.get(method, GRAY)
         # A logarithmic axis has no place for iteration 0, where every method is at 0.
         names = ("iterations", "closed_mean", "closed_low", "closed_high")

@@ -71,9 +71,8 @@ def write(results: Record, curves: Record, out: Path) -> None:
         results["command"],
         "```",
         "",
-        *page.file_table(out, FILES),
     ]
-    page.write(out, lines)
+    page.write(out, lines, FILES)
 
 
 def _row(task: Record) -> list[str]:

@@ -53,7 +53,7 @@ def write(out: Path) -> None:
             "```",
             "",
         ]
-    page.write(out, [*lines, *page.file_table(out, FILES)])
+    page.write(out, lines, FILES)
 
 
 def _variance_section(results: Record) -> list[str]:
