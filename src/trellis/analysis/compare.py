@@ -137,17 +137,21 @@ def _improvement(groups: Mapping[tuple[str, str], Sequence[ScoredRun]]) -> list[
 def show(found: Mapping[str, Any]) -> None:
     """Print the comparison as tables."""
     title = f"Final performance ({found['score']})"
-    heading = ("environment", "group", "runs", "mean", "interquartile mean", "95% interval")
+    heading = ("environment", "group", "runs", "mean", "interquartile\nmean", "95% interval")
     rows = []
-    for row in found["groups"]:
-        middle, unfinished = row["interquartile_mean"], len(row["unfinished"])
-        count = f"{len(row['scores'])}" + (f" ({unfinished} not finished)" if unfinished else "")
+    unfinished = [len(row["unfinished"]) for row in found["groups"]]
+    for row, count in zip(found["groups"], unfinished, strict=True):
+        middle = row["interquartile_mean"]
+        runs = f"{len(row['scores'])}{'*' if count else ''}"
         interval = interval_text(middle["low"], middle["high"], ",.1f")
         numbers = (f"{row['mean']:,.1f}", f"{middle['value']:,.1f}", interval)
-        rows.append((row["env"], row["group"], count, *numbers))
-    _print_table(title, heading, rows, "Intervals: stratified bootstrap over runs.")
+        rows.append((row["env"], row["group"], runs, *numbers))
+    note = "Intervals: stratified bootstrap over runs."
+    if any(unfinished):
+        note += f" *: with unfinished runs ({sum(unfinished)} in all)."
+    _print_table(title, heading, rows, note)
     if found["improvement"]:
-        heading = ("group", "over", "environments", "probability", "95% interval")
+        heading = ("group", "over", "shared\nenvironments", "probability", "95% interval")
         rows = [
             (
                 *(row["group"], row["over"], str(len(row["envs"]))),
@@ -163,12 +167,14 @@ def _print_table(
     title: str, heading: Sequence[str], rows: Iterable[Sequence[str]], note: str
 ) -> None:
     """Print a table with names in its first two columns and numbers in the others."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, caption=note)
+    table = Table(title=title, caption=note, box=box.SIMPLE_HEAD)
     for index, column in enumerate(heading):
-        table.add_column(column, justify="left" if index < 2 else "right")
+        number = index >= 2
+        table.add_column(column, justify="right" if number else "left", no_wrap=number)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

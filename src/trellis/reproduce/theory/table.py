@@ -24,7 +24,7 @@ share of a step's gain that Theorem 1 or its KL form guarantees. `falls` counts 
 
 
 def write_table(results: Record, path: Path) -> None:
-    """Write theory.csv."""
+    """Write the table to theory.csv."""
     write_csv(path, COLUMNS, table_rows(results))
 
 
