@@ -20,6 +20,7 @@ class MathML(Treeprocessor):
     """Replaces the elements of class `arithmatex` with MathML."""
 
     def run(self, root: ElementTree.Element) -> None:
+        """Replace them below `root`."""
         for parent in list(root.iter()):
             for index, element in enumerate(parent):
                 if element.get("class") == "arithmatex":
@@ -50,6 +51,7 @@ class MathMLExtension(Extension):
     """Adds `MathML` to a Markdown parser."""
 
     def extendMarkdown(self, md: Markdown) -> None:
+        """Register the processor; Markdown calls this."""
         # After inline patterns (20), which is when arithmatex has found all formulas.
         md.treeprocessors.register(MathML(md), "mathml", 5)
 
