@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow lint types format bench clean
+.PHONY: help setup demo test test-slow lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,15 @@ lint: setup  ## ruff and the order of imports
 types: setup  ## pyright
 	$(BIN)/pyright
 
+docs: setup  ## build the documentation site; fails on any warning
+	$(BIN)/python -m tools.docs.build
+
+docs-pages: setup  ## write the generated pages of docs/reference
+	$(BIN)/python -m tools.docs.generate
+
+docs-serve: docs  ## show the site at http://localhost:8000
+	$(BIN)/python -m http.server --bind localhost --directory build/docs/site
+
 format: setup  ## let ruff rewrite
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -54,5 +63,5 @@ bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
 	$(BIN)/python -m benchmarks $(WHAT)
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
-"""Gymnasium spaces as plain JSON values, so that a saved policy needs no environment to be opened.
+"""Writes Gymnasium spaces as plain JSON values, so that a saved policy loads without a simulator.
 
-Checkpoints from before this format have the text of each space (`str(space)`) instead, which
-`space_from_text` reads where it says everything.
+Older checkpoints hold the text of each space (`str(space)`) instead. `space_from_text` reads that
+text where it is complete.
 """
 
 import ast
@@ -14,14 +14,20 @@ import numpy as np
 from gymnasium import spaces
 
 BOX_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
+"""Data types that a Box may have in a file."""
 
 
 class SpaceFormatError(ValueError):
-    """This is not the description of a space."""
+    """The text or the JSON values do not describe a space."""
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any] | None:
-    """Return a description of `space` in plain values, or None for kinds that are not supported."""
+    """Return a description of `space` in JSON values, or None if its kind is not supported.
+
+    Example:
+        >>> space_to_json(spaces.Discrete(3))
+        {'discrete': 3, 'start': 0}
+    """
     match space:
         case spaces.Box():
             bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
@@ -46,11 +52,15 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any] | None:
 
 
 def space_from_json(values: Mapping[str, Any]) -> spaces.Space[Any]:
-    """Return the space that `space_to_json` described."""
+    """Return the space that `space_to_json` described.
+
+    Raises:
+        SpaceFormatError: The values are not such a description.
+    """
     try:
         return _build(values)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise SpaceFormatError(f"not the description of a space: {values!r}") from error
+        raise SpaceFormatError(f"these values do not describe a space: {values!r}") from error
 
 
 def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
@@ -74,12 +84,15 @@ def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
 
 
 def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[Any]:
-    """Return the space with this `str`: a Box with the same bounds everywhere, or a discrete kind.
+    """Return the space whose `str` is `text`: a Box with equal bounds, or a discrete space.
 
-    Without `bounds_matter`, as for observations, a Box with different bounds becomes unbounded.
+    Args:
+        text: What `str(space)` returned.
+        bounds_matter: Whether the bounds of a Box are needed. If not, as for observations, a Box
+            whose bounds differ by dimension becomes unbounded.
 
     Raises:
-        SpaceFormatError: the text leaves something out, or is of another kind.
+        SpaceFormatError: The text is incomplete, or describes another kind of space.
     """
     box = re.fullmatch(r"Box\(\[.*, \(([\d, ]*)\), (float\d+)\)", text, re.DOTALL)
     if box is not None and not bounds_matter:
@@ -98,11 +111,11 @@ def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[An
         kinds = {"Discrete": spaces.Discrete, "MultiDiscrete": spaces.MultiDiscrete}
         return kinds[call.func.id](*values, **named)
     except (SyntaxError, KeyError, ValueError, TypeError) as error:
-        raise SpaceFormatError(f"{text!r} does not say everything about its space") from error
+        raise SpaceFormatError(f"{text!r} does not describe its space completely") from error
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return a number, a tuple of numbers, or the name of a dtype."""
+    """Return the value of a node: a number, a tuple of numbers, or the name of a dtype."""
     if isinstance(node, ast.Name):
         return math.inf if node.id == "inf" else node.id
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -111,7 +124,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _bound(values: np.ndarray) -> Any:
-    """Return one number where all are the same, which keeps pictures small."""
+    """Return one number if all are equal, which keeps pictures small, else a nested list."""
     if not values.size:
         return 0
     first = values.flat[0]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import ray
@@ -27,6 +28,8 @@ HEALTH = {
 def two_nodes(request):
     """A head with as many CPUs as the test says, and a machine with one."""
     with ray_folder() as folder:
+        # Cluster writes the head's address there, but does not create the folder.
+        Path("/tmp/ray").mkdir(exist_ok=True)
         options = {"object_store_memory": 100 << 20, "include_dashboard": False}
         head = {"num_cpus": request.param, "_system_config": HEALTH, "temp_dir": str(folder)}
         cluster = Cluster(initialize_head=True, head_node_args={**head, **options})

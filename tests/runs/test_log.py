@@ -164,17 +164,17 @@ def test_plain_lines_every_few_seconds_and_the_last():
                 if iteration != 13
                 else row(iteration)
             )
-    lines = stream.getvalue().splitlines()
+    compiling, first, *lines = stream.getvalue().splitlines()
+    assert compiling == "Compiling the first iteration …"
+    assert first == "iteration 1  100/10,000 steps  return 1,234.6  KL 0.01  100 steps/s"
     assert [line.split("  ")[0] for line in lines] == [
-        "iteration 5",
-        "iteration 10",
+        "iteration 6",
+        "iteration 11",
         "iteration 13",
     ]
-    assert "steps 500/10,000" in lines[0]
-    assert "return 1,234.6" in lines[0]
-    assert "KL 0.05" in lines[0]
-    assert "steps/s 100" in lines[0]
-    assert "left 1:35" in lines[0]  # 9,500 steps at 100 a second.
+    assert "600/10,000 steps" in lines[0]
+    assert "KL 0.06" in lines[0]
+    assert "1:35 left" in lines[0]  # 9,400 steps at 100 a second, rounded up.
     assert "return" not in lines[2]  # No episode ended: nothing is better than nan.
 
 
@@ -185,8 +185,8 @@ def test_the_time_left_is_that_until_the_limit_which_comes_first():
             now[0] += 1
             progress.update(row(iteration))
     lines = stream.getvalue().splitlines()
-    assert "left" not in lines[0]  # The first one compiles, and is no measure.
-    assert "left 0:15" in lines[-1]  # 15 iterations; 9,500 steps would take a minute and a half.
+    assert "left" not in lines[1]  # The first one compiles, and is no measure.
+    assert "0:15 left" in lines[-1]  # 15 iterations; 9,500 steps would take a minute and a half.
 
 
 def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
@@ -195,9 +195,10 @@ def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
         progress.update(row(1))
         progress.update(row(2, eval_return_mean=7.0))
         progress.update(row(3))
-    lines = stream.getvalue().splitlines()
+    _, first, *lines = stream.getvalue().splitlines()
+    assert "evaluation" not in first
     assert [line.split("  ")[0] for line in lines] == ["iteration 2", "iteration 3"]
-    assert all("eval 7.0" in line for line in lines)
+    assert all("evaluation 7.0" in line for line in lines)
 
 
 def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch, capsys):
@@ -211,5 +212,20 @@ def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch,
         bar.update(row(5, episode_return_mean=12.0, steps_per_second=50.0))
     shown = capsys.readouterr().err
     assert "iteration 5" in shown
-    assert "500/1,000" in shown
-    assert "12.0" in shown
+    assert "500/1,000 steps" in shown
+    assert "return 12.0" in shown
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_bar_fits_into_the_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with make_progress(run_of(1_000_000)) as bar:
+        for iteration in (4_000, 4_001):
+            values = {"episode_return_mean": 1234.5, "eval_return_mean": 2345.6}
+            bar.update(row(iteration, **values, steps_per_second=23456.0, kl=0.0099))
+    shown = capsys.readouterr().err
+    assert "…" not in shown
+    assert "return 1,234.5 evaluation 2,345.6" in shown
+    assert ("400,100/1,000,000 steps" in shown) == (columns >= 100)
+    assert ("KL 0.0099" in shown) == ("iteration 4,001" in shown) == (columns >= 120)

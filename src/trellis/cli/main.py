@@ -2,18 +2,19 @@
 
 | code | meaning |
 |---|---|
-| 0 | done |
-| 1 | something failed on the way |
+| 0 | success |
+| 1 | the command failed while it ran |
 | 2 | the command line, a file or a run folder is not valid |
 | 3 | another process uses the run folder (`RunLockedError`) |
-| 4 | the folder for a new run holds a run already (`RunExistsError`) |
-| 128 + n | stopped by signal n: 130 after Ctrl-C, 143 after SIGTERM |
+| 4 | the folder for a new run already holds a run (`RunExistsError`) |
+| 128 + n | stopped by signal n: 130 after Ctrl-C, 143 after SIGTERM, 141 after a closed pipe |
 
 Results go to standard output, everything else to standard error. An error is one message that says
-what to do; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside the
-commands that need them, so `trellis --help` is quick.
+what to do next; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside
+the commands that need them, so `trellis --help` is quick.
 """
 
+import os
 import sys
 import traceback
 import warnings
@@ -41,9 +42,11 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
 }
 READ_THEIR_OWN = (train, reproduce)
-"""Commands that take the arguments unread: their options depend on the first ones."""
+"""Commands that parse their own arguments, because their options depend on the first ones."""
 SIGNALLED = 128
-"""Exit codes above this name a signal, as in shells."""
+"""Exit codes above this number name a signal, as in shells."""
+CLOSED_PIPE = SIGNALLED + 13
+"""Exit code after SIGPIPE, as in `trellis envs | head`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args[0] == "--version":
         print(f"trellis {trellis.__version__}")
         return 0
-    # `module:Id-v0` may be in the current folder, as for `python -m`; what is installed goes first.
+    # `module:Id-v0` may be in the current folder, as for `python -m`. Installed modules come first.
     if "" not in sys.path:
         sys.path.append("")
     with warnings.catch_warnings():
@@ -72,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SystemExit as done:
             return done.code if isinstance(done.code, int) else 1
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, BrokenPipeError) and _discard_closed_output():
+                return CLOSED_PIPE
             if debug:
                 traceback.print_exc()
             return _explain(error, debug)
@@ -80,15 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException, debug: bool) -> int:
     """Print one message and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
-        say(str(error) or "stopped")
+        say(str(error) or "Stopped.")
         return SIGNALLED + int(getattr(error, "received", 2))
-    # Our own errors say what to do; an unexpected one at least says its kind.
+    # Our own errors say what to do. An unexpected error shows at least its type.
     ours = type(error).__module__.startswith("trellis.")
     say(f"trellis: {error}" if ours else f"trellis: {type(error).__name__}: {error}")
     for note in getattr(error, "__notes__", ()):
         say(note)
     if not ours and not debug:
-        say("The same command with --debug shows where.")
+        say("Run the same command with --debug to see the traceback.")
     return getattr(error, "exit_code", 1)
 
 
@@ -97,17 +102,27 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         say(f"warning: {message}")
 
 
+def _discard_closed_output() -> bool:
+    """Return whether nobody reads standard output any more; if so, discard the rest of it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
 def _overview() -> str:
     return "\n".join(
         [
             "usage: trellis COMMAND [options]",
             "",
-            "Trust Region Policy Optimization: train, evaluate, record and plot.",
+            "Train, evaluate and compare policies with Trust Region Policy Optimization (TRPO).",
             "",
             *options.summaries({k: v.__doc__ or "" for k, v in COMMANDS.items()}),
             "",
-            "  trellis COMMAND --help   all options of a command",
-            "  --debug                  tracebacks, where something fails",
-            "  --version",
+            "  trellis COMMAND --help   Show all options of a command.",
+            "  --debug                  Show the traceback of an error.",
+            "  --version                Show the version.",
         ]
     )

@@ -9,45 +9,55 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from trellis.cli.errors import say, usage_errors
+from trellis.cli.errors import require_writable, say, usage_errors
+from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
     from trellis.training.state import TrainState
 
+NEXT_STEPS = {
+    "eval": "evaluate the policy",
+    "record": "record a video",
+    "plot": "plot the learning curve",
+}
+"""Commands to suggest after training."""
+
 
 def train(args: Sequence[str]) -> int:
-    """Train a policy: `trellis train ENV`, with every setting as an option."""
+    """Train a policy on an environment."""
     with usage_errors():
         from trellis.cli import train_options
+
+        asked = train_options.parse(args)  # First, so that help and mistakes need not wait for JAX.
         from trellis.runs.folder import RunFolderError, require_empty, resume_command
         from trellis.runs.run import RunInterrupted
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
 
-        asked = train_options.parse(args)
         config, out = asked.settings, asked.out
+        _require_workers(asked.workers)
         if out is not None:
             require_empty(out)
+            require_writable(out)
         _pin_threads(config)
         trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
         out = out or new_folder(config.env, config.seed)
     try:
         say(
-            f"Training {config.env} with {config.step.method} ({config.preset}), seed"
-            f" {config.seed}, {config.total_steps:,} steps, in {out}"
+            f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
+            f" {config.seed}, preset {config.preset or 'none'}"
         )
+        say(f"Run folder: {out} (Ctrl-C stops the run, `{resume_command(out)}` continues it)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             state = run_training(trainer, out)
     except RunInterrupted:
         raise
     except KeyboardInterrupt as stop:
-        # A second Ctrl-C, which does not wait for the iteration's end.
+        # A second Ctrl-C, which does not wait for the end of the iteration.
         raise KeyboardInterrupt(
-            f"stopped at once; resume from the last checkpoint with: {resume_command(out)}"
+            f"Stopped at once. Continue from the last checkpoint with: {resume_command(out)}"
         ) from stop
     finally:
         trainer.close()
@@ -57,16 +67,16 @@ def train(args: Sequence[str]) -> int:
 def resume(
     run: Run,
     *,
-    steps: int | None = None,
-    cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None,
-    workers: int | None = None,
+    steps: Annotated[int | None, unset("the total of the run")] = None,
+    cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
+    workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
 ) -> int:
-    """Resume a run, bit for bit, from its last checkpoint.
+    """Continue a run from its last checkpoint, bit for bit.
 
     Args:
-        steps: Extends the run to this total number of simulator steps.
-        cluster: Where its shards run from now on, as for `trellis train`.
-        workers: Number of Ray workers. Default: one per CPU of the cluster.
+        steps: Total simulator steps, to extend a run.
+        cluster: Where the shards run from now on, as for `trellis train`.
+        workers: Number of Ray workers.
     """
     with usage_errors():
         from trellis.runs.folder import RunFolderError
@@ -75,8 +85,9 @@ def resume(
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
+        _require_workers(workers)
         config = config_of(run)
-        say(f"Resuming {config.env}, seed {config.seed}, in {run}")
+        say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
         make = functools.partial(make_trainer, cluster=cluster, workers=workers)
     with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
@@ -85,7 +96,7 @@ def resume(
 
 
 def new_folder(env_id: str, seed: int) -> Path:
-    """Create and return runs/ENV-SEED-TIMESTAMP, with a number if another run has that name."""
+    """Create and return runs/ENV-SEED-TIMESTAMP, with a number if that folder exists."""
     name = env_id.replace("/", "-").replace(":", "-")
     first = folder = Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
@@ -97,16 +108,23 @@ def new_folder(env_id: str, seed: int) -> Path:
         folder = first.with_name(f"{first.name}-{number}")
 
 
-def _pin_threads(config: "TrainConfig") -> None:
-    """Give each shard one XLA thread, wherever it runs: the order of sums depends on the number.
+def _require_workers(workers: int | None) -> None:
+    """Raise before Ray starts, which takes seconds."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
 
-    A run of one shard stays on one machine and takes all cores.
+
+def _pin_threads(config: "TrainConfig") -> None:
+    """Give each shard one XLA thread, because the order of sums depends on the number of threads.
+
+    A run with one shard stays on one machine and uses all cores.
     """
     if config.sampling.shards > 1:
         os.environ.setdefault("NPROC", "1")
 
 
 def _summary(folder: Path, state: "TrainState") -> int:
+    """Print what the run has reached and which commands come next."""
     from trellis.runs.log import read_metrics
 
     rows = read_metrics(folder)
@@ -114,10 +132,10 @@ def _summary(folder: Path, state: "TrainState") -> int:
     print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
     if final.get("eval_return_mean") is not None:
         print(
-            f"Evaluation: return {final['eval_return_mean']:.1f}"
-            f" ± {final['eval_return_std']:.1f} (best {state.best_return:.1f})."
+            f"Last evaluation: return {final['eval_return_mean']:,.1f}"
+            f" ± {final['eval_return_std']:,.1f} (best evaluation {state.best_return:,.1f})."
         )
-    print("Next:")
-    for command in ("eval", "record", "plot"):
-        print(f"  {shlex.join(['trellis', command, str(folder)])}")
+    print("Next steps:")
+    for command, purpose in NEXT_STEPS.items():
+        print(f"  {shlex.join(['trellis', command, str(folder)])}  # {purpose}")
     return 0

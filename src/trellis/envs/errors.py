@@ -1,28 +1,36 @@
-"""The errors that a batch of environments raises."""
+"""Defines the errors that a batch of environments raises."""
 
 import functools
 from collections.abc import Callable
 
 
 class EnvError(RuntimeError):
-    """An environment misbehaved; the message says which one, where, and how to reproduce it."""
+    """An environment failed; the message says which one, at which step, and with which seed.
+
+    Args:
+        reason: What happened.
+        env_id: Id of the environment.
+        index: Index of the environment in its batch.
+        step: Step of the episode.
+        seed: Seed of the episode; None if the environment was never reset.
+    """
 
     def __init__(self, reason: str, *, env_id: str, index: int, step: int, seed: int | None):
         self.env_id, self.index, self.step, self.seed = env_id, index, step, seed
         self.reason = reason
         super().__init__(
-            f"{env_id}: {reason} (environment {index} of its batch, step {step} of an episode"
-            f" that was reset with seed {seed})"
+            f"{env_id}: {reason} (environment {index} of its batch, step {step} of the episode"
+            f" with seed {seed})"
         )
 
     def __reduce__(self) -> tuple[Callable[[], "EnvError"], tuple[()]]:
-        """Return how to rebuild the error, which has keyword arguments, in another process."""
+        """Return a constructor for pickle, because the error has keyword arguments."""
         where = {name: getattr(self, name) for name in ("env_id", "index", "step", "seed")}
         return functools.partial(type(self), self.reason, **where), ()
 
 
 class EnvRaisedError(EnvError):
-    """The environment raised; the original exception is the cause."""
+    """The environment raised an exception, which is the cause of this error."""
 
 
 class BadValueError(EnvError):
@@ -30,7 +38,7 @@ class BadValueError(EnvError):
 
 
 class BadShapeError(EnvError):
-    """The environment returned a shape, structure or dtype that its space does not have."""
+    """The environment returned a shape, structure or data type that does not match its space."""
 
 
 class WorkerTimeoutError(EnvError):
@@ -38,8 +46,8 @@ class WorkerTimeoutError(EnvError):
 
 
 class WorkerDiedError(EnvError):
-    """A worker process ended while it was needed."""
+    """A worker process ended unexpectedly."""
 
 
 class NotRestorableError(RuntimeError):
-    """The environment cannot be restored; the message says why and what would help."""
+    """The environment cannot be restored; the message gives the reason and a remedy."""

@@ -98,7 +98,7 @@ def require_module_elsewhere(env_id: str, folder: Path) -> None:
 def require_run(folder: Path) -> None:
     """Raise unless there is a run in this folder."""
     if not (folder / CONFIG).is_file():
-        raise RunFolderError(f"{folder} is not a run: there is no {CONFIG} in it")
+        raise RunFolderError(f"{folder} is not a run: there is no {CONFIG} in it; check the path")
 
 
 def require_empty(folder: Path) -> None:

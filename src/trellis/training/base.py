@@ -1,7 +1,6 @@
-"""What all trainers share: settings, a model, environments for evaluation, checkpoints.
+"""Defines the interface of all trainers: start, iterate, evaluate, checkpoint.
 
-`runs/run.py` trains with any of them: `Trainer` (update rules) or `search.trainer.SearchTrainer`
-(CEM, CMA).
+`runs/run.py` trains with either of them: `Trainer` (update rules) or `SearchTrainer` (CEM, CMA).
 """
 
 import abc
@@ -21,7 +20,13 @@ State = TypeVar("State", bound=TrainState)
 
 
 class TrainerBase(abc.ABC, Generic[State]):
-    """One configuration's loop."""
+    """Trainer of one configuration: call `start` once, then `iterate` until the run is over.
+
+    Args:
+        config: Settings of the run.
+        model: Policy and critic for the spaces of the environment.
+        make_env: Function that creates batches for evaluations; by default from `config.env`.
+    """
 
     def __init__(self, config: TrainConfig, model: Model, make_env: MakeEnv | None):
         self.config, self.model = config, model
@@ -42,14 +47,14 @@ class TrainerBase(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def to_checkpoint(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the state as named arrays and plain values, environments included."""
+        """Return the state, with the environments, as named arrays and plain values."""
 
     @abc.abstractmethod
     def from_checkpoint(self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> State:
-        """Return the state of a checkpoint, ready to be iterated."""
+        """Return the state of a checkpoint, ready for `iterate`."""
 
     def policy_of(self, state: TrainState, *, best: bool = False) -> SavedPolicy:
-        """Return a state's policy, ready to act: the last one, or the best if there was one."""
+        """Return the policy of a state: the last one, or the one with the best evaluation."""
         theta, moments = state.chosen(best=best)
         return SavedPolicy(
             *(self.policy, theta, moments, self.model.spaces, self.config),
@@ -59,11 +64,11 @@ class TrainerBase(abc.ABC, Generic[State]):
         )
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
-        """Play episodes on environments of their own, from fixed seeds."""
+        """Play episodes in separate environments, from seeds that depend on the run's seed only."""
         return self._evaluator.evaluate(self.policy_of(state, best=best), episodes)
 
     def close(self) -> None:
-        """Close all environments and release the workers that held them."""
+        """Close all environments and release all workers."""
         self._evaluator.close()
 
     def _require_same_make(self, values: Mapping[str, Any], num_params: int) -> None:

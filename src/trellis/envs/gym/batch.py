@@ -1,7 +1,7 @@
-"""One `gymnasium.Env` for each environment of the batch, in this process.
+"""Runs one `gymnasium.Env` object for each environment of a batch, in this process.
 
-What an environment returns is checked and copied (`answers.py`). How its state is captured and
-restored is found out when the batch is made (`state.py`).
+`answers.py` checks and copies what an environment returns. When the batch is created, `state.py`
+finds a way to capture and restore its state.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from trellis.envs.gym.state import find_method, reseed
 
 
 class GymBatch(BatchEnv):
-    """One `gymnasium.Env` for each environment of the batch, stepped one after the other.
+    """Batch of `gymnasium.Env` objects, stepped one after the other.
 
-    After an `EnvError`, environments before the faulty one have moved and the others have not:
-    reset the batch, or close it.
+    After an `EnvError`, the environments before the faulty one have been stepped and the others
+    have not: reset the batch, or close it.
 
     Args:
         factories: Functions that return the environments.
@@ -62,12 +62,13 @@ class GymBatch(BatchEnv):
         first = envs[0]
         if not isinstance(first, gymnasium.Env):
             raise TypeError(
-                f"the callable returned a {type(first).__name__}, not a gymnasium.Env; environments"
-                " of the old gym package can be wrapped with shimmy"
+                f"the callable must return a gymnasium.Env, got {type(first).__name__}; wrap"
+                " environments of the old gym package with shimmy"
             )
         if len({id(env) for env in envs}) < len(envs):
             raise ValueError(
-                "the callable returned one object twice; each environment needs its own"
+                "the callable returned the same object twice: it must return a new environment in"
+                " every call"
             )
         spec = first.spec
         env_id = spec.id if spec is not None else type(first.unwrapped).__name__
@@ -90,7 +91,7 @@ class GymBatch(BatchEnv):
             self.restorability, self._capture_env, self._restore_env = method
         self.render_mode = first.render_mode
         self.current = np.zeros(1, np.int64)
-        """The environment that is running, for errors about a worker that hangs."""
+        """Index of the environment that is running, for errors about a worker that hangs."""
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]
@@ -108,7 +109,7 @@ class GymBatch(BatchEnv):
         return self._observations.tree([array[ids] for array in arrays])
 
     def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-        # A fresh copy: environments may keep or change the action that they are given.
+        # A new copy, because environments may keep or change the action that they get.
         actions = np.array(actions, self.action_space.dtype)
         arrays = [array.copy() for array in self._last]
         reward = np.zeros(self.num_envs)
@@ -137,8 +138,9 @@ class GymBatch(BatchEnv):
             shapes = {state[name].shape for state in states}
             if len(shapes) > 1:
                 raise ValueError(
-                    f"{self.env_id}: {name} of the state has the shapes {sorted(shapes)} in"
-                    " different environments; get_state must give arrays of fixed shapes (pad them)"
+                    f"{self.env_id}: {name} of the state has different shapes {sorted(shapes)} in"
+                    " different environments: get_state must return arrays of fixed shapes (pad"
+                    " them)"
                 )
             snapshot[name] = np.stack([state[name] for state in states])
         return snapshot
@@ -148,7 +150,7 @@ class GymBatch(BatchEnv):
         for leaf, array in enumerate(arrays):
             array[ids] = snapshot[f"observation.{leaf}"]
         for row, index in enumerate(ids.tolist()):
-            # Not values[row]: an object array would return the object instead of an array.
+            # Not values[row], because an object array would return the object, not an array.
             state = {name: values[row, ...] for name, values in snapshot.items()}
             self.envs[index] = self._restore_env(self.envs[index], state)
         self._last = arrays
@@ -162,13 +164,13 @@ class GymBatch(BatchEnv):
         """Return a picture of environment `index`, (height, width, 3)."""
         if self.render_mode != "rgb_array":
             raise ValueError(
-                f"{self.env_id} was made with render_mode={self.render_mode!r};"
-                " make it with render_mode='rgb_array' to have pictures"
+                f"{self.env_id} was created with render_mode={self.render_mode!r}: create it with"
+                " render_mode='rgb_array' to render pictures"
             )
         return np.array(self.envs[index].render(), np.uint8)
 
     def close(self) -> None:
-        """Close every environment, also after one of them raised; then raise the first error."""
+        """Close every environment, even if one of them raises; then raise the first error."""
         if self._closed:
             return
         self._closed = True
@@ -189,7 +191,7 @@ class GymBatch(BatchEnv):
 
 
 def gather_numbers(infos: dict[int, Any], num_envs: int) -> dict[str, NDArray[Any]]:
-    """Return the numbers that environments reported, with NaN where one did not report it."""
+    """Return the numbers that environments reported, as arrays with NaN where one is missing."""
     gathered: dict[str, NDArray[Any]] = {}
     for index, info in infos.items():
         for name, value in info.items() if isinstance(info, dict) else ():

@@ -28,10 +28,12 @@ class RecordedBatch:
         return getattr(self._env, name)
 
     def restore(self, ids: np.ndarray, snapshot: Snapshot) -> Observation:
+        """Restore a snapshot and start a new list of observations."""
         self.observations = [self._env.restore(ids, snapshot)]
         return self.observations[0]
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> Step:
+        """Step the environments and record the observation."""
         step = self._env.step(actions, active)
         self.observations.append(step.observation)
         return step
