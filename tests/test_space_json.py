@@ -76,7 +76,7 @@ def test_other_texts_are_errors(text):
     ],
 )
 def test_other_values_are_errors(values):
-    with pytest.raises(SpaceFormatError, match="not the description of a space"):
+    with pytest.raises(SpaceFormatError, match="do not describe a space"):
         space_from_json(values)
 
 

@@ -43,6 +43,7 @@ UPDATE_RULES = (
 SEARCH_METHODS = ("cem", "cma")
 """Methods that search for θ by the returns of whole episodes. `SearchConfig` has their settings."""
 METHODS = (*UPDATE_RULES, *SEARCH_METHODS)
+"""All methods."""
 METHOD = one_of(METHODS)
 DEFAULT_DAMPING = 0.1
 """Constant added to the diagonal of F, for directions that the samples say nothing about."""
@@ -97,7 +98,7 @@ class VineConfig(Checked):
 
 @dataclass(frozen=True)
 class SamplingConfig(Checked):
-    """How states and actions are collected (Sec. 5)."""
+    """Settings of the samples of an iteration (Sec. 5)."""
 
     num_envs: int = field(default=32, metadata=AT_LEAST_1)
     """Number of parallel environments (single path)."""
@@ -108,6 +109,7 @@ class SamplingConfig(Checked):
     sampler: Literal["single-path", "vine"] = "single-path"
     """Sampler: single path (Sec. 5.1), or vine (Sec. 5.2), which needs restorable environments."""
     vine: VineConfig = field(default_factory=VineConfig)
+    """Settings of the vine sampler."""
     shards: int = field(default=1, metadata=AT_LEAST_1)
     """Number of equal parts of the environments, for the workers of a cluster. Each shard has its
     own random streams, so this number changes the result; the number of workers does not."""
@@ -293,10 +295,15 @@ class TrainConfig(Checked):
     preset: str | None = None
     """Name of the preset that the settings came from."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    """Settings of the policy network."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    """Settings of the samples of an iteration."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """Settings of advantages and critic."""
     step: StepConfig = field(default_factory=StepConfig)
+    """Settings of the policy update."""
     search: SearchConfig = field(default_factory=SearchConfig)
+    """Settings of cem and cma."""
     eval_every: int = field(default=100_000, metadata=NOT_NEGATIVE)
     """Simulator steps between evaluations. 0: evaluate only at the end."""
     eval_episodes: int = field(default=10, metadata=AT_LEAST_1)

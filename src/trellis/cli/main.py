@@ -117,7 +117,7 @@ def _overview() -> str:
         [
             "usage: trellis COMMAND [options]",
             "",
-            "Train, evaluate and compare policies with Trust Region Policy Optimization (TRPO).",
+            "Train and evaluate policies with Trust Region Policy Optimization (TRPO).",
             "",
             *options.summaries({k: v.__doc__ or "" for k, v in COMMANDS.items()}),
             "",

@@ -1,8 +1,8 @@
 """Read the command line with tyro: commands, help texts, values and one-line errors.
 
-tyro turns functions and dataclasses into options. This module adds rules for values (`1e6` is a
-whole number, `gravity=5` an environment option), shows defaults in words, and turns tyro's error
-boxes into one line that says what to do next.
+tyro turns functions and dataclasses into options. This module adds rules for values: 1e6 is a whole
+number, gravity=5 an environment option. It shows defaults in words, and turns the error boxes of
+tyro into one line that says what to do next.
 """
 
 import dataclasses

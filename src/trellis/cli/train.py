@@ -49,7 +49,7 @@ def train(args: Sequence[str]) -> int:
             f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
             f" {config.seed}, preset {config.preset or 'none'}"
         )
-        say(f"Run folder: {out} (Ctrl-C stops the run, `{resume_command(out)}` continues it)")
+        say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             state = run_training(trainer, out)
     except RunInterrupted:

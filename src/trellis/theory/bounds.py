@@ -101,8 +101,8 @@ def mean_kl(weights: ArrayLike, old: ArrayLike, new: ArrayLike) -> float:
     """
     weights = np.asarray(weights, np.float64)
     kl = kl_divergence(old, new)
-    seen = weights > 0.0
-    return float(weights[seen] @ kl[seen] / weights.sum())
+    visited = weights > 0.0
+    return float(weights[visited] @ kl[visited] / weights.sum())
 
 
 def penalty_coefficient(epsilon: float, gamma: float) -> float:

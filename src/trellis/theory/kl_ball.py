@@ -196,16 +196,16 @@ def within_mean_kl(old: Reals, advantages: Reals, weights: Reals, radius: float)
         radius: Largest mean divergence.
     """
     unchanged = KLBallSolution(old, np.full(len(old), np.inf))
-    seen = weights > 0.0
-    most_gain = float(_StateProblems(old, advantages).most_gain[seen].max())
+    visited = weights > 0.0
+    most_gain = float(_StateProblems(old, advantages).most_gain[visited].max())
     if radius <= 0.0 or most_gain <= 0.0:
         return unchanged
-    shares = weights[seen] / weights.sum()
+    shares = weights[visited] / weights.sum()
 
     @functools.cache
     def excess(log_multiplier: float) -> float:
-        new = at_multiplier(old[seen], advantages[seen], np.exp(log_multiplier)).policy
-        kl = shares @ kl_divergence(old[seen], new)
+        new = at_multiplier(old[visited], advantages[visited], np.exp(log_multiplier)).policy
+        kl = shares @ kl_divergence(old[visited], new)
         return float(np.log(max(kl, np.finfo(float).tiny) / radius))
 
     low = high = float(np.log(most_gain))

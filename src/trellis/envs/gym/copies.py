@@ -123,13 +123,13 @@ def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
 
 def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArrays) -> list[bytes]:
     """Return the results of a few steps as bytes; after the end of an episode a new one starts."""
-    seen = []
+    results = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
         arrays = observations.empty(1)
         observations.write(arrays, 0, observation)
-        seen += [array.tobytes() for array in arrays]
-        seen.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
+        results += [array.tobytes() for array in arrays]
+        results.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
         if terminated or truncated:
             env.reset(seed=1)
-    return seen
+    return results
