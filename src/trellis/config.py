@@ -43,7 +43,7 @@ UPDATE_RULES = (
 SEARCH_METHODS = ("cem", "cma")
 """Methods that search for θ by the returns of whole episodes. `SearchConfig` has their settings."""
 METHODS = (*UPDATE_RULES, *SEARCH_METHODS)
-"""All methods."""
+"""Names of all methods."""
 METHOD = one_of(METHODS)
 DEFAULT_DAMPING = 0.1
 """Constant added to the diagonal of F, for directions that the samples say nothing about."""

@@ -80,7 +80,7 @@ class Arguments:
     """What a command line of `trellis train` asks for."""
 
     settings: TrainConfig
-    """Validated configuration."""
+    """Validated configuration of the run."""
     out: Path | None
     """Run folder. None for a new folder in runs/."""
     cluster: str | None

@@ -171,7 +171,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
             env.reset(np.array([0]), np.array([7]))
             undisturbed.reset(np.array([0]), np.array([7]))
         contract.assert_same_step(env.step(action), undisturbed.step(action), f"at {t}")
-    assert caplog.text.count("a replacement replays") == 3
+    assert caplog.text.count("A replacement replays") == 3
     os.kill(env.pids[1], signal.SIGKILL)
     ours, theirs = env.snapshot(ids), undisturbed.snapshot(ids)
     assert contract.same(env.restore(ids, theirs), undisturbed.restore(ids, ours))
@@ -205,7 +205,7 @@ def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(caplo
             if len(ended):  # while the other lane steps or waits
                 again = env.reset(ended, ended + 7)
                 assert np.array_equal(again, whole.reset(ended, ended + 7))
-    assert caplog.text.count("a replacement replays") == 1
+    assert caplog.text.count("A replacement replays") == 1
     assert np.array_equal(env.elapsed, whole.elapsed)
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
     env.close()
