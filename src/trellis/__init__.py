@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trellis.policies.saved import SavedPolicy
     from trellis.training.trainer import Trainer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "TRPO",
     "EstimationConfig",

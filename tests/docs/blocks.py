@@ -11,23 +11,17 @@ In the fast tests training stops after two iterations and episodes after a few s
 test-slow` runs the blocks as they are written.
 """
 
-import contextlib
-import glob
 import os
 import re
-import runpy
-import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import pytest
-
+from tests.docs import shell
 from tools.docs import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +30,6 @@ LANGUAGES = {"python", "sh", "bash"}
 SHOWN = {"text", "json", "toml", "console", "yaml", "diff", "bibtex", "html", "markdown", "math"}
 """Languages of blocks that are only read."""
 COMMENT_ABOVE = re.compile(r"<!--(?P<text>(?:(?!<!--).)*?)-->\s*\Z", re.DOTALL)
-SHELL_SYNTAX = re.compile(r"[|&;<>$`()]|^\w+=")
 SHORT_ITERATIONS = 2
 SHORT_STEPS = 20
 
@@ -132,35 +125,23 @@ class Runner:
             path.write_text(task.text)
         elif task.language == "python":
             self._python(task.text, str(task))
-        elif self._short:
-            for line in shell_lines(task.text):
-                self._command(line, task)
         else:
-            self._script(task)
+            code, errors = self._shell(task)
+            assert code == 0, f"{task}: exit code {code}\n{errors[-3000:]}"
 
     def _python(self, text: str, name: str) -> None:
         exec(compile(text, name, "exec"), self._namespace)
 
-    def _command(self, line: str, task: Task) -> None:
-        """Run a line in this process, if it is a plain `trellis` or `python FILE`."""
-        from trellis.cli.main import main
-
-        if SHELL_SYNTAX.search(line):
-            return
-        program, *arguments = [word for part in shlex.split(line) for word in _expanded(part)]
-        if program == "trellis":
-            code = main(arguments)
-            assert code == 0, f"{task}: `{line}` ended with exit code {code}"
-        elif program == "python" and arguments and arguments[0].endswith(".py"):
-            with _argv(arguments):
-                runpy.run_path(arguments[0], run_name="__main__")
-
-    def _script(self, task: Task) -> None:
-        """Run a shell block as it is written."""
+    def _shell(self, task: Task) -> tuple[int, str]:
+        """Run a shell block and return its exit code and its standard error."""
+        if self._short:
+            server = self._folder / ".shell" / str(task.line)
+            server.parent.mkdir(exist_ok=True)
+            return shell.run_script(task.text, self._folder, server)
         paths = [str(ROOT / "src"), str(self._folder)]
         environment = {
             **os.environ,
-            "PATH": os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join(paths),
         }
         done = subprocess.run(
@@ -171,54 +152,11 @@ class Runner:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{task}: exit code {done.returncode}\n{done.stderr[-3000:]}"
+        return done.returncode, done.stderr
 
 
-def shell_lines(text: str) -> Iterator[str]:
-    """Yield the commands of a shell block, without comments, continued lines as one."""
-    for line in text.replace("\\\n", " ").splitlines():
-        command = re.sub(r"(^|\s)#.*", "", line).strip()
-        if command:
-            yield command
-
-
-def _expanded(word: str) -> list[str]:
-    """Return the files that a pattern matches, or the word itself."""
-    return sorted(glob.glob(word)) or [word]
-
-
-@contextlib.contextmanager
-def _argv(arguments: list[str]) -> Iterator[None]:
-    before, sys.argv = sys.argv, arguments
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
-@contextlib.contextmanager
-def clean_process(folder: Path) -> Iterator[None]:
-    """Undo what blocks do to this process: folder, variables, modules, registered environments."""
-    variables, modules = dict(os.environ), set(sys.modules)
-    path, registry, cwd = list(sys.path), dict(gymnasium.registry), Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(cwd)
-        os.environ.clear()
-        os.environ.update(variables)
-        sys.path[:] = path
-        for name in set(gymnasium.registry) - set(registry):
-            del gymnasium.registry[name]
-        for name in set(sys.modules) - modules:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).resolve().is_relative_to(folder.resolve()):
-                del sys.modules[name]
-
-
-def shorten(patch: pytest.MonkeyPatch) -> None:
-    """Make training, evaluations and videos short."""
+def shorten() -> None:
+    """Make training, evaluations and videos of this process short."""
     import trellis.agent
     import trellis.runs.run
     import trellis.training.evaluation
@@ -239,7 +177,6 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     def record_briefly(*args: Any, **options: Any) -> Any:
         return record(*args, **{**options, "episodes": 1, "max_steps": SHORT_STEPS})
 
-    patch.setattr(trellis.runs.run, "advance", advance_briefly)
-    patch.setattr(trellis.agent, "advance", advance_briefly)
-    patch.setattr(trellis.training.evaluation, "MAX_STEPS", SHORT_STEPS)
-    patch.setattr(video, "record", record_briefly)
+    trellis.runs.run.advance = trellis.agent.advance = advance_briefly
+    trellis.training.evaluation.MAX_STEPS = SHORT_STEPS
+    video.record = record_briefly

@@ -50,18 +50,21 @@ def assemble(root: Path, target: Path) -> list[str]:
     Returns:
         A message for each link that leads nowhere.
     """
-    pages, problems, linked = find_pages(root), [], set()
+    waiting, written, problems, linked = find_pages(root), set(), [], set()
     shutil.rmtree(target, ignore_errors=True)
-    for page in pages:
-        text = (root / page).read_text("utf-8")
+    while waiting:
+        page = waiting.pop()
+        written.add(page)
         try:
-            text, files = _with_site_links(text, page, root)
+            text, files = _with_site_links((root / page).read_text("utf-8"), page, root)
         except ValueError as error:
             problems.append(str(error))
             continue
-        linked |= files
         _write(target / page, text)
-    for path in sorted(linked - set(pages)):
+        pages = {path for path in files if path.suffix == ".md" and (root / path).is_file()}
+        waiting += pages - written - set(waiting)
+        linked |= files - pages
+    for path in sorted(linked):
         if not (root / path).exists():
             problems.append(f"a page links to {path.as_posix()}, which does not exist")
         elif _language(path):

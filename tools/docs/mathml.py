@@ -3,6 +3,8 @@
 A Markdown extension on top of `pymdownx.arithmatex`, which finds `$…$` and `$$…$$`.
 """
 
+import html
+import unicodedata
 from xml.etree import ElementTree
 
 from latex2mathml.converter import convert_to_element
@@ -10,13 +12,15 @@ from markdown import Extension, Markdown
 from markdown.treeprocessors import Treeprocessor
 
 DELIMITERS = len(r"\(")
+SYMBOLS = {"~": "∼"}
+"""Characters of the converter that browsers know as another operator."""
 
 
 class MathML(Treeprocessor):
     """Replaces the elements of class `arithmatex` with MathML."""
 
     def run(self, root: ElementTree.Element) -> None:
-        """Replace the formulas below `root` in place."""
+        """Replace them below `root`."""
         for parent in list(root.iter()):
             for index, element in enumerate(parent):
                 if element.get("class") == "arithmatex":
@@ -30,6 +34,11 @@ def _converted(element: ElementTree.Element) -> ElementTree.Element:
     unknown = [part.text for part in math.iter() if part.text and part.text.startswith("\\")]
     if unknown:
         raise ValueError(f"MathML has no word for {', '.join(unknown)} in the formula {latex}")
+    for part in math.iter("mi"):
+        symbol = html.unescape(part.text or "")
+        if len(symbol) == 1 and unicodedata.category(symbol) == "Sm":
+            # The converter takes some relations, such as \sim, for letters, which have no space.
+            part.tag, part.text = "mo", SYMBOLS.get(symbol, symbol)
     math.set("alttext", latex)
     # A wide formula scrolls in its own box.
     wrapper = ElementTree.Element(element.tag, {"class": "math"})
@@ -42,7 +51,7 @@ class MathMLExtension(Extension):
     """Adds `MathML` to a Markdown parser."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Register the tree processor."""
+        """Register the processor; Markdown calls this."""
         # After inline patterns (20), which is when arithmatex has found all formulas.
         md.treeprocessors.register(MathML(md), "mathml", 5)
 

@@ -46,6 +46,9 @@ def reproduce(args: Sequence[str]) -> int:
     from trellis.reproduce.files import ResultsError
 
     with usage_errors(ResultsError):
-        experiment.run(say)
+        if experiment.rewrite:
+            experiment.write_pages()
+        else:
+            experiment.run(say)
     print(experiment.out)
     return 0
