@@ -61,9 +61,9 @@ class TRPO:
         TypeError: There is no such setting.
 
     Example:
-        >>> agent = TRPO("CartPole-v1", seed=0)
-        >>> agent.learn(total_timesteps=50_000)
-        >>> agent.evaluate(episodes=10).mean_return
+        >>> agent = TRPO("CartPole-v1", seed=0).learn(total_timesteps=50_000)
+        >>> agent.evaluate(episodes=10).mean_return > 100
+        True
     """
 
     def __init__(
