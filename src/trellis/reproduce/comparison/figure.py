@@ -1,8 +1,8 @@
 """The figures of a task of the comparison, like Figure 4, from the task's JSON alone.
 
 TASK.png has a panel per method: the return of its training episodes against simulator steps.
-TASK-cost.png has the cost per time step, which Figure 4 seems to plot, for tasks where standing
-still achieves −1. A method whose runs all had the machine to themselves also gets a panel against
+TASK-cost.png has the cost per time step, which Figure 4 seems to plot, for tasks with a reward for
+not falling. A method whose runs all had the machine to themselves also gets a panel against
 training time. Runs that share cores get none: their time depends on the other runs.
 """
 
