@@ -89,7 +89,7 @@ MISTAKES = [
     ("resume", "missing argument: RUN. `trellis resume --help` lists all options."),
     ("eval", "missing argument: RUN. `trellis eval --help` lists all options."),
     ("eval run --jsn", "unknown option --jsn. Did you mean --json?"),
-    ("plot", "name at least one run to plot"),
+    ("plot", "name at least one run folder"),
     ("envs --everything", "unknown option --everything. `trellis envs --help`"),
     # Values of the wrong type.
     ("train CartPole-v1 --steps many", "--steps must be a whole number, got 'many'"),
