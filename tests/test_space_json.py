@@ -54,7 +54,7 @@ def test_bounds_of_observations_may_be_unknown_but_not_those_of_actions():
     box = spaces.Box(np.float32([-1, -8]), np.float32([1, 8]))
     read = space_from_text(str(box), bounds_matter=False)
     assert (read.shape, read.dtype) == (box.shape, box.dtype)
-    with pytest.raises(SpaceFormatError, match="does not say everything"):
+    with pytest.raises(SpaceFormatError, match="does not describe the whole space"):
         space_from_text(str(box))
 
 

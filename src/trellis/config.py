@@ -5,11 +5,11 @@ settings is a property, never a setting of its own.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from trellis.strict_json import shown
 
 CONFIG_FILE = "config.json"
 """File of a run folder that holds its settings."""
@@ -58,7 +58,7 @@ class Checked:
                 rules = {f"{', '.join(choices[:-1])} or {choices[-1]}": choices.__contains__}
             for what, is_valid in rules.items():
                 if not ((value is None and setting.default is None) or is_valid(value)):
-                    raise ValueError(f"{setting.name} must be {what}, got {value!r}")
+                    raise ValueError(f"{setting.name} must be {what}, got {shown(value)}")
 
 
 @dataclass(frozen=True)
@@ -358,24 +358,10 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
     version = values.pop("schema_version", None)
     if version != SCHEMA_VERSION:
         raise ValueError(
-            f"this configuration has schema version {version}, this software reads"
+            f"this configuration has schema version {shown(version)}, this software reads"
             f" {SCHEMA_VERSION}; use the version of trellis-rl that wrote it"
         )
     return _build(TrainConfig, values)
-
-
-def load_config(path: Path) -> TrainConfig:
-    """Read a configuration from a JSON file.
-
-    Raises:
-        ValueError: If the file is not the configuration of a run; the message says where and why.
-    """
-    try:
-        return from_json(json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 JSON_NAMES = {
@@ -392,7 +378,9 @@ def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     hints = get_type_hints(kind)
     unknown = values.keys() - hints.keys()
     if unknown:
-        raise ValueError(f"{kind.__name__} has no setting {', '.join(sorted(unknown))}")
+        raise ValueError(
+            f"{kind.__name__} has no setting {shown(', '.join(sorted(unknown)))[1:-1]}"
+        )
     if kind is TrainConfig and "env" not in values:  # The one setting without a default.
         raise ValueError("TrainConfig needs the setting env")
     return kind(
@@ -424,4 +412,4 @@ def _read(name: str, value: Any, hint: Any) -> Any:
 
 def _require_type(name: str, value: Any, fits: bool, what: str) -> None:
     if not fits:
-        raise ValueError(f"{name} must be {what}, got {value!r}")
+        raise ValueError(f"{name} must be {what}, got {shown(value)}")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 X = Literal["steps", "seconds"]
 Y = Literal["episode_return_mean", "eval_return_mean"]
 GRID_POINTS = 300
+PARTS = ("seconds_sampling", "seconds_estimation", "seconds_update")
+"""Metrics that add up to the time of an iteration."""
 AXIS_LABELS = {
     "steps": "simulator steps",
     "seconds": "seconds of training",
@@ -93,9 +95,12 @@ def plot(
 def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean") -> Curve:
     """Return the curve of one run, without the iterations in which no episode ended."""
     run = LoggedRun(Path(folder), read_config(folder))
-    rows = run.rows
-    across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
-    points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
+    points, spent = [], 0.0
+    for row in run.stream():
+        spent += sum(run.number(row, part) or 0.0 for part in PARTS)
+        value = run.number(row, y)
+        if value is not None:
+            points.append((spent if x == "seconds" else row["steps"], value))
     if not points:
         what = "no evaluation" if y == "eval_return_mean" else "no episode"
         raise ValueError(f"there is nothing to plot in {folder}: {what} has ended in it yet")
@@ -121,8 +126,7 @@ def band(lines: Sequence[Line], points: int = GRID_POINTS) -> Band:
 
 def seconds(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Return the time spent in iterations up to each one, without evaluations and pauses."""
-    parts = ("seconds_sampling", "seconds_estimation", "seconds_update")
-    return np.cumsum([sum(row.get(part) or 0.0 for part in parts) for row in rows])
+    return np.cumsum([sum(row.get(part) or 0.0 for part in PARTS) for row in rows])
 
 
 def names(groups: Groups) -> list[str]:

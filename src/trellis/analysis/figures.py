@@ -7,12 +7,15 @@ matplotlib is optional and loads when the first figure is plotted.
 """
 
 import contextlib
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from trellis.safe_files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +62,10 @@ def open_figure(
         try:
             yield figure, axes
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=dpi)
+            buffer = io.BytesIO()
+            figure.savefig(buffer, dpi=dpi, format=path.suffix[1:] or None)
+            # A link of this name, as a run folder may have, is replaced and not followed.
+            write_file(path.parent, path.name, buffer.getvalue())
         finally:
             pyplot.close(figure)
 

@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 
 
 class UsageError(Exception):
@@ -30,10 +30,12 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
             raise
         if hasattr(error, "exit_code") or hasattr(error, "__notes__"):
             raise
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error) or type(error).__name__) from error
 
 
 def say(text: str) -> None:
     """Print a message to standard error, even if nobody reads it any more."""
+    # A file may put control characters into a message; a terminal must not obey them.
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)

@@ -1,7 +1,6 @@
 """`trellis train` and `trellis resume`."""
 
 import contextlib
-import functools
 import os
 import shlex
 from collections.abc import Sequence
@@ -11,6 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from trellis.cli.consent import (
+    Import,
+    TrustEnv,
+    allow_env,
+    import_modules,
+    search_current_folder,
+)
 from trellis.cli.errors import say, usage_errors
 from trellis.cli.runs import Run, config_of
 
@@ -32,6 +38,10 @@ def train(args: Sequence[str]) -> int:
         config, out = asked.settings, asked.out
         if out is not None:
             require_empty(out)
+        if config.env in args:  # The user's own command line names it.
+            search_current_folder()
+        elif asked.config is not None:
+            allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
         _pin_threads(config)
         trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
         out = out or new_folder(config.env, config.seed)
@@ -60,6 +70,8 @@ def resume(
     steps: int | None = None,
     cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None,
     workers: int | None = None,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
     """Resume a run, bit for bit, from its last checkpoint.
 
@@ -69,18 +81,21 @@ def resume(
         workers: Number of Ray workers. Default: one per CPU of the cluster.
     """
     with usage_errors():
+        from trellis.checkpoint_format import CheckpointError
         from trellis.runs.folder import RunFolderError
+        from trellis.runs.log import LogError
         from trellis.runs.run import resume as resume_training
-        from trellis.runs.trainers import make_trainer
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         config = config_of(run)
+        import_modules(import_)
+        allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env}, seed {config.seed}, in {run}")
         _pin_threads(config)
-        make = functools.partial(make_trainer, cluster=cluster, workers=workers)
-    with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-        state = resume_training(run, steps=steps, make_trainer=make)
+    invalid = (ValueError, TypeError, ImportError, MemoryError)
+    with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
+        state = resume_training(run, steps=steps, cluster=cluster, workers=workers)
     return _summary(run, state)
 
 

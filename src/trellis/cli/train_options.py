@@ -23,7 +23,8 @@ from tyro.constructors import (
 from trellis import presets
 from trellis.cli import options
 from trellis.cli.runs import require_id
-from trellis.config import SCHEMA_VERSION, TrainConfig, from_json, load_config
+from trellis.config import SCHEMA_VERSION, TrainConfig, from_json
+from trellis.config_file import load_config
 
 ALIASES = {
     "total_steps": "--steps",
@@ -59,6 +60,8 @@ class Arguments:
     one with this head. Default: in this process. The result is the same."""
     workers: int | None = None
     """Number of Ray workers. Default: one per CPU of the cluster."""
+    trust_env: bool = False
+    """Import the module that the file of --config names for its environment."""
 
 
 def parse(args: Sequence[str]) -> Arguments:
