@@ -191,12 +191,14 @@ class TRPO:
         """
 
         def check(config: TrainConfig, header: Header) -> None:
+            if env is None and config.env.startswith(CALLABLE_PREFIX):
+                raise ValueError(
+                    f"{path} was trained on {config.env}: pass it as load(path, env=…)"
+                )
             check_header(config, header, policy)
 
         config, saved = read_agent(path, check)
         name = config.env if env is None else _name(env)
-        if env is None and config.env.startswith(CALLABLE_PREFIX):
-            raise ValueError(f"{path} was trained on {config.env}: pass it as load(path, env=…)")
         acting = SavedPolicy.from_checkpoint(saved, config, policy=policy)
         require_state(saved.arrays, saved.values, config, acting.policy, acting.spaces)
         other = name != config.env

@@ -16,7 +16,8 @@ from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
 from trellis.envs.batch import Step
 from trellis.moments import Moments
 from trellis.policies.build import build_policy
-from trellis.policies.saved import SavedPolicy, describe
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_layout import describe
 from trellis.reproduce.atari import scores as atari_scores
 from trellis.reproduce.atari.experiment import Atari
 from trellis.reproduce.atari.figure import cost_curve

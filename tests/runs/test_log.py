@@ -125,7 +125,7 @@ def test_rows_that_are_missing_at_the_end_are_named(tmp_path):
 
 def test_a_line_that_cannot_be_a_row_is_an_error(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(b" " * 70_000 + b"\n")
-    with pytest.raises(LogError, match="line 1 of .* longer than 65,536 bytes"):
+    with pytest.raises(LogError, match=r"line 1 of .* longer than 65,536 bytes"):
         read_metrics(tmp_path)
     (tmp_path / "metrics.jsonl").write_bytes(b"\n" * 1_001)
     with pytest.raises(LogError, match="more than 1,000 damaged lines"):
