@@ -52,12 +52,20 @@ def digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def shown(value: Any, length: int = 80) -> str:
-    """Return a short text for a value in a message: one line, without control characters."""
+def shown(value: Any, length: int = 80, *, quotes: bool = True) -> str:
+    """Return a short text for a value in a message: one line, without control characters.
+
+    Args:
+        value: Any value, also one that a file holds.
+        length: Largest number of characters.
+        quotes: Whether texts are in quotes.
+    """
     try:
         text = repr(value)
     except ValueError:  # An integer of more digits than Python prints.
         text = f"a value of type {type(value).__name__}"
+    if not quotes and isinstance(value, str):
+        text = text[1:-1]
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 

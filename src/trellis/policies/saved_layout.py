@@ -140,14 +140,11 @@ def require_same_policy(values: Mapping[str, Any], num_params: int, policy: Poli
     saved = values.get("policy", ours)  # The first checkpoints did not describe the policy.
     if saved != ours or num_params != policy.num_params:
         raise MismatchError(
-            f"this checkpoint holds a policy of {num_params} parameters ({_text(saved)}), the"
-            f" policy here has {policy.num_params} ({shown(ours, 200)[1:-1]}): pass the one that it"
-            " was trained with, from Python, as TRPO.load(path, policy=…)"
+            f"this checkpoint holds a policy of {num_params} parameters"
+            f" ({shown(saved, 200, quotes=False)}), the policy here has {policy.num_params}"
+            f" ({shown(ours, 200, quotes=False)}): pass the one that it was trained with, from"
+            " Python, as TRPO.load(path, policy=…)"
         )
-
-
-def _text(value: Any) -> str:
-    return shown(value, 200)[1:-1] if isinstance(value, str) else shown(value)
 
 
 def _kind(policy: Policy) -> str:

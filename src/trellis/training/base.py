@@ -80,6 +80,6 @@ class TrainerBase(abc.ABC, Generic[State]):
             if found != text:
                 raise MismatchError(
                     f"this checkpoint is of another environment: its {name} is"
-                    f" {shown(found, 200)}, that of {self.config.env} is {text}"
+                    f" {shown(found, 200, quotes=False)}, that of {self.config.env} is {text}"
                 )
         require_state(arrays, values, self.config, self.policy, self.model.spaces)

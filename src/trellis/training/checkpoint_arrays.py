@@ -90,7 +90,7 @@ def require_snapshot(env: BatchEnv, snapshot: Snapshot) -> None:
         names = ", ".join(sorted(snapshot.keys() ^ ours.keys()))
         raise CheckpointError(
             f"the checkpoint holds another snapshot than {env.env_id} takes: it differs in"
-            f" {shown(names)[1:-1]}"
+            f" {shown(names, quotes=False)}"
         )
     for name, wanted in ours.items():
         found = snapshot[name]
