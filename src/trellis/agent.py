@@ -15,23 +15,20 @@ from typing import Any
 import numpy as np
 
 from trellis import envs, presets
-from trellis.checkpoint_format import CHECKPOINTS, Checkpoint
+from trellis.checkpoint_format import CHECKPOINTS, Checkpoint, Header
 from trellis.config import PolicyConfig, TrainConfig
+from trellis.envs.consent import require_consent
 from trellis.policies.policy import Policy
 from trellis.policies.saved import Actor, SavedPolicy, read_agent
 from trellis.runs import checkpoint
-from trellis.runs.folder import (
-    RunFolderError,
-    as_json,
-    locked,
-    require_module_elsewhere,
-    write_config,
-)
+from trellis.runs.folder import RunFolderError, as_json, locked, make_folder, write_config
 from trellis.runs.log import METRICS
-from trellis.runs.run import Callback, advance
+from trellis.runs.run import Callback, advance, restore
 from trellis.runs.trainers import make_trainer
+from trellis.safe_files import is_there
 from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv, env_maker
+from trellis.training.checkpoint_arrays import check_header, require_state
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.state import TrainState, from_arrays
 
@@ -80,6 +77,8 @@ class TRPO:
         config = _changed(presets.resolve(_name(env), preset), {"seed": seed, **settings})
         as_json(config)  # Settings that cannot be saved are refused before training.
         self._make_env, self._checkpoint = _maker(env, config), None
+        self._untrusted: tuple[str | Path, bool] | None = None
+        """Folder whose settings name the environment, and whether the user trusts it."""
         self._trainer: TrainerBase[Any] | None = make_trainer(config, self._make_env, policy)
         self._state: TrainState = self._trainer.start()
         self._acting = self._trainer.policy_of(self._state)
@@ -159,12 +158,14 @@ class TRPO:
         Args:
             episodes: Number of episodes.
         """
+        self._require_consent()
         return self._evaluator.evaluate(self._acting, episodes)
 
     def save(self, path: str | Path) -> None:
         """Save settings, parameters, statistics and environment snapshots into a folder.
 
-        An agent that was saved there before is replaced. A training run is never replaced.
+        An agent that was saved there before is replaced in one step: a process that is killed
+        leaves the old agent or the new one. A training run is never replaced.
 
         Args:
             path: Folder to write.
@@ -173,20 +174,31 @@ class TRPO:
             RunFolderError: The folder holds a training run.
         """
         folder = Path(path)
-        if (folder / METRICS).exists():
+        if is_there(folder, METRICS):
             raise RunFolderError(
                 f"{folder} holds a training run, whose checkpoints would be lost: save to another"
                 " folder"
             )
-        arrays, values = self._open_trainer().to_checkpoint(self._state)
-        folder.mkdir(parents=True, exist_ok=True)
+        if self._trainer is None:  # As it was loaded.
+            assert self._checkpoint is not None
+            arrays, values = self._checkpoint.arrays, self._checkpoint.values
+        else:
+            arrays, values = self._trainer.to_checkpoint(self._state)
+        iteration, config = self._state.iteration, as_json(self.config)
+        make_folder(folder)
         with locked(folder):
-            checkpoint.save(folder / CHECKPOINTS, self._state.iteration, arrays, values, keep=1)
+            # The checkpoint holds the settings too: config.json is a copy for people.
+            checkpoint.save(folder / CHECKPOINTS, iteration, arrays, values, keep=1, config=config)
             write_config(folder, self.config)
 
     @classmethod
     def load(
-        cls, path: str | Path, env: EnvSource | None = None, policy: Policy | None = None
+        cls,
+        path: str | Path,
+        env: EnvSource | None = None,
+        policy: Policy | None = None,
+        *,
+        trust_env: bool = False,
     ) -> "TRPO":
         """Load an agent from a folder that `save` or a training run has written.
 
@@ -197,25 +209,36 @@ class TRPO:
             path: Folder of the agent or run.
             env: The environment, if it was a callable, or another one with the same spaces.
             policy: The policy, if it was your own.
+            trust_env: Whether `learn` and `evaluate` may import the module that the folder names
+                for its environment. Environments of Gymnasium and Trellis, modules that are
+                imported already, and an environment that you pass as `env` need no consent.
 
         Returns:
             The agent, which can act and continue to learn.
         """
-        config, saved = read_agent(path)
-        require_module_elsewhere(config.env, Path(path))
-        other = env is not None and _name(env) != config.env
-        if env is not None:
-            config = dataclasses.replace(config, env=_name(env))
-        if env is None and config.env.startswith(CALLABLE_PREFIX):
-            raise ValueError(f"{path} was trained on {config.env}: pass it as load(path, env=…)")
-        if other:  # Snapshots of the old environment mean nothing to another one.
+
+        def check(config: TrainConfig, header: Header) -> None:
+            if env is None and config.env.startswith(CALLABLE_PREFIX):
+                raise ValueError(
+                    f"{path} was trained on {config.env}: pass it as load(path, env=…)"
+                )
+            check_header(config, header, policy)
+
+        config, saved = read_agent(path, check)
+        name = config.env if env is None else _name(env)
+        acting = SavedPolicy.from_checkpoint(saved, config, policy=policy)
+        require_state(saved.arrays, saved.values, config, acting.policy, acting.spaces)
+        other = name != config.env
+        if other:  # The snapshots of its environments mean nothing to another one.
+            config = dataclasses.replace(config, env=name)
+            acting = dataclasses.replace(acting, config=config)
             arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
             saved = saved._replace(arrays=arrays)
         agent = cls.__new__(cls)
         agent._make_env, agent._checkpoint = _maker(env, config), saved
+        agent._untrusted = None if env is not None else (path, trust_env)
         agent._trainer, agent._evaluator = None, Evaluator(agent._make_env or env_maker(config))
-        agent._state = from_arrays(saved.arrays, saved.values)
-        agent._acting = SavedPolicy.from_checkpoint(saved, config, policy=policy)
+        agent._state, agent._acting = from_arrays(saved.arrays, saved.values), acting
         agent._rng = np.random.default_rng(config.seed)
         if other:  # Checks that its spaces are those of the policy.
             agent._open_trainer()
@@ -231,11 +254,18 @@ class TRPO:
         """Return the trainer. The first call after `load` creates it, with its environments."""
         if self._trainer is None:
             assert self._checkpoint is not None
+            self._require_consent()
             self._trainer = make_trainer(self.config, self._make_env, self.policy)
             saved: Checkpoint = self._checkpoint
-            self._state = self._trainer.from_checkpoint(saved.arrays, saved.values)
+            self._state = restore(self._trainer, saved)
             self._checkpoint = None
         return self._trainer
+
+    def _require_consent(self) -> None:
+        """Raise `ConsentError` if the folder that was loaded names a module without consent."""
+        if self._untrusted is not None:
+            path, trusted = self._untrusted
+            require_consent(self.config.env, self.config.env_options, path, trusted=trusted)
 
 
 def _changed(config: Any, changes: Mapping[str, Any]) -> Any:

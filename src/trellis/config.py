@@ -5,10 +5,8 @@ folder holds them all. A value that follows from other settings is a property, n
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from trellis.config_checks import (
@@ -26,6 +24,7 @@ from trellis.config_checks import (
     one_of,
     read_settings,
 )
+from trellis.strict_json import shown
 
 CONFIG_FILE = "config.json"
 """File in a run folder that holds its settings."""
@@ -355,21 +354,7 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
         version = values.pop("schema_version", None)
         if version != SCHEMA_VERSION:
             raise ValueError(
-                f"schema_version must be {SCHEMA_VERSION}, got {version!r}; use the version of"
+                f"schema_version must be {SCHEMA_VERSION}, got {shown(version)}; use the version of"
                 " trellis-rl that wrote this file"
             )
     return read_settings(TrainConfig, values)
-
-
-def load_config(path: Path) -> TrainConfig:
-    """Read a configuration from a JSON file.
-
-    Raises:
-        ValueError: The file is not a configuration. The message says where and why.
-    """
-    try:
-        return from_json(json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from trellis.strict_json import shown
+
 Settings = TypeVar("Settings")
 Constraint = dict[str, Callable[[Any], bool]]
 """Words that say what a value must be, and a check whether it is."""
@@ -117,4 +119,4 @@ def _read(name: str, value: Any, hint: Any) -> Any:
 
 def _require(fits: bool, name: str, what: str, value: Any) -> None:
     if not fits:
-        raise ValueError(f"{name} must be {what}, got {value!r}")
+        raise ValueError(f"{name} must be {what}, got {shown(value)}")

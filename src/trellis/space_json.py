@@ -13,6 +13,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from trellis.strict_json import shown
+
+MOST_VALUES = 1 << 24
+"""Largest number of values in an observation or action that is read from a file."""
+LONGEST_TEXT = 1 << 16
+"""Largest number of characters of a space's text that is read."""
 BOX_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 """Data types that a Box may have in a file."""
 
@@ -59,13 +65,13 @@ def space_from_json(values: Mapping[str, Any]) -> spaces.Space[Any]:
     """
     try:
         return _build(values)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise SpaceFormatError(f"these values do not describe a space: {values!r}") from error
+    except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
+        raise SpaceFormatError(f"these values do not describe a space: {shown(values)}") from error
 
 
 def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
     if "box" in values:
-        shape, dtype = tuple(values["box"]), values["dtype"]
+        shape, dtype = _shape(values["box"]), values["dtype"]
         if dtype not in BOX_DTYPES:
             raise ValueError(dtype)
         low, high = (
@@ -77,10 +83,21 @@ def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
     if "multi_discrete" in values:
         return spaces.MultiDiscrete(values["multi_discrete"], start=values["start"])
     if "multi_binary" in values:
-        return spaces.MultiBinary(values["multi_binary"])
+        size = values["multi_binary"]
+        return spaces.MultiBinary(_shape([size])[0] if isinstance(size, int) else _shape(size))
     if "dict" in values:
         return spaces.Dict({name: _build(part) for name, part in values["dict"]})
     return spaces.Tuple([_build(part) for part in values["tuple"]])
+
+
+def _shape(lengths: Any) -> tuple[int, ...]:
+    """Return a shape from a list; raise if it is not one, or if the space would be too large."""
+    shape = tuple(lengths)
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise TypeError(shape)
+    if len(shape) > 16 or math.prod(max(length, 1) for length in shape) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values")
+    return shape
 
 
 def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[Any]:
@@ -94,6 +111,8 @@ def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[An
     Raises:
         SpaceFormatError: The text is incomplete, or describes another kind of space.
     """
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT:
+        raise SpaceFormatError(f"{shown(text)} does not describe a space")
     box = re.fullmatch(r"Box\(\[.*, \(([\d, ]*)\), (float\d+)\)", text, re.DOTALL)
     if box is not None and not bounds_matter:
         text = f"Box(-inf, inf, ({box[1]}), {box[2]})"
@@ -110,8 +129,10 @@ def space_from_text(text: str, *, bounds_matter: bool = True) -> spaces.Space[An
             return _build({"box": shape, "low": low, "high": high, "dtype": dtype})
         kinds = {"Discrete": spaces.Discrete, "MultiDiscrete": spaces.MultiDiscrete}
         return kinds[call.func.id](*values, **named)
-    except (SyntaxError, KeyError, ValueError, TypeError) as error:
-        raise SpaceFormatError(f"{text!r} does not describe its space completely") from error
+    except (SyntaxError, LookupError, ArithmeticError, ValueError, TypeError) as error:
+        raise SpaceFormatError(f"{shown(text)} does not describe its space completely") from error
+    except (AssertionError, MemoryError, RecursionError) as error:
+        raise SpaceFormatError(f"{shown(text)} does not describe a space") from error
 
 
 def _literal(node: ast.expr) -> Any:

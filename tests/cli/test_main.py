@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests import forge
 from trellis import checkpoint_format, presets
 from trellis.cli import options, train_options
 from trellis.cli import train as training
@@ -328,19 +329,66 @@ def test_plot_and_record(run, tmp_path, capsys):
     assert b"ftyp" in (run / "video.mp4").read_bytes()[:16]
 
 
-def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
+TOY = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("Toy-v0", CartPoleEnv, max_episode_steps=20)
+"""
+
+
+@pytest.fixture
+def current_folder(tmp_path, monkeypatch):
+    """The current folder, with a module that registers Toy-v0, on nobody's import path."""
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
-    says(capsys, ["train", "toyworld:Toy-v0"], 2, "module toyworld", "in the folder")
-    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "toyworld.py").write_text(TOY)
+    yield tmp_path
+    sys.modules.pop("toyworld", None)
+    gymnasium.registry.pop("Toy-v0", None)
+
+
+def test_environments_of_the_current_folder(current_folder, capsys):
+    says(capsys, ["train", "toyword:Toy-v0"], 2, "the module toyword", "in the folder")
+    (current_folder / "broken.py").write_text("import nothing_of_this_name\n")
     says(capsys, ["train", "broken:Toy-v0"], 2, "No module named 'nothing_of_this_name'")
-    (tmp_path / "toyworld.py").write_text(
-        "import gymnasium\n"
-        "spec = gymnasium.spec('Unreadable-v0')\n"
-        "gymnasium.register('Toy-v0', spec.entry_point, kwargs=spec.kwargs)\n"
+    assert main(["train", "toyworld:Toy-v0", *QUICK, "--steps", "64", "--out", "run"]) == 0
+    assert main(["eval", "run", "--episodes", "2"]) == 0  # It is imported already.
+
+
+def test_a_run_does_not_decide_what_is_imported(current_folder, trained, monkeypatch, capsys):
+    """Neither the current folder nor an installed module, until the user agrees."""
+    run = shutil.copytree(trained, current_folder / "run")
+    forge.forge_config(run, env="toyworld:Toy-v0")
+    line = ["eval", "run", "--episodes", "2"]
+    repeat = "trellis eval run --episodes 2 --import toyworld"
+    error = says(
+        capsys, line, 2, "the module toyworld", str(current_folder / "toyworld.py"), repeat
     )
-    says(capsys, ["train", "toyworld:Toy-v0"], 2, "Text")
-    gymnasium.registry.pop("Toy-v0")
+    assert len(error.splitlines()) == 1
+    says(capsys, ["resume", "run"], 2, "trellis resume run --import toyworld")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(current_folder)])
+    says(capsys, line, 2, "trellis eval run --episodes 2 --trust-env")
+    says(capsys, ["record", "run"], 2, "trellis record run --trust-env")
+    says(capsys, ["train", "--config", "run/config.json"], 2, "toyworld", "--trust-env")
+    assert main(["plot", "run"]) == main(["compare", "run", "--training"]) == 0
+    assert "toyworld" not in sys.modules
+    monkeypatch.setattr("trellis.cli.consent._says_yes", lambda reason: False)
+    says(capsys, line, 2, "--trust-env")
+    monkeypatch.setattr("trellis.cli.consent._says_yes", lambda reason: "toyworld.py" in reason)
+    assert main(line) == 0
+    assert "toyworld" in sys.modules
+
+
+def test_the_flag_gives_consent_and_import_searches_the_current_folder(
+    current_folder, trained, capsys
+):
+    run = shutil.copytree(trained, current_folder / "run")
+    forge.forge_config(run, env="toyworld:Toy-v0")
+    assert main(["eval", "run", "--episodes", "2", "--import", "toyworld"]) == 0
+    says(capsys, ["eval", "run", "--import", "nowhere"], 2, "no module nowhere")
+    forge.forge_config(run, env="CartPole-v1", env_options={"xml_file": "../x.xml"})
+    says(capsys, ["eval", "run"], 2, "name files", "xml_file=../x.xml", "--trust-env")
+    says(capsys, ["eval", "run", "--trust-env"], 2, "xml_file")  # CartPole has no such option.
 
 
 def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
@@ -355,16 +403,23 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["record", run], 2, "pip install 'trellis-rl[video]'")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     says(capsys, ["plot", run], 2, "pip install 'trellis-rl[plots]'")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "env": "Acrobot-v1"}))
+    forge.forge_config(run, env="Acrobot-v1")
     says(capsys, ["resume", run], 2, "another environment", "observation space")
     says(capsys, ["eval", run], 2, "the policy does not fit the actions of Acrobot-v1")
-    (run / "config.json").write_text(json.dumps({**config, "env": "callable:mine"}))
+    forge.forge_config(run, env="callable:mine")
     for command in ("eval", "resume"):
         says(capsys, [command, run], 2, "environment callable:mine", "TRPO.load")
-    changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
-    (run / "config.json").write_text(json.dumps(changed))
-    says(capsys, ["eval", run], 2, "policy of 58 parameters", "the policy here has 65")
+    forge.forge_config(run, env="CartPole-v1", policy={"hidden": [9]})
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "policy of 58 parameters", "the policy here has 65")
+    forge.forge_config(run, in_checkpoint=False, step={"max_kl": 0.5})
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "other settings than the checkpoint", "step.max_kl is 0.5")
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace("0.5", "0.4"))
+    for command in ("eval", "resume", "plot", "compare"):
+        says(capsys, [command, run], 2, "config.json cannot be read", "SHA-256 does not match")
+    (run / "config.json").write_text(text)
     shutil.rmtree(run / "checkpoints")
     says(capsys, ["eval", run], 2, "no checkpoint")
 
@@ -395,7 +450,7 @@ def test_every_documented_reproduction_has_options_that_are_there():
     pages = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("results/**/README.md")]
     texts = [page.read_text() for page in pages]
     lines = [line for text in texts for line in re.findall(r"trellis reproduce [^`#\n…]+", text)]
-    lines = [line for line in lines if "EXPERIMENT" not in line]
+    lines = [line for line in lines if not {"EXPERIMENT", "[-h]"} & {*line.split()}]
     assert len(lines) > 20
     for _, _, name, *args in map(str.split, lines):
         module, kind, _ = EXPERIMENTS[name]

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from trellis.cli import parse_errors
 from trellis.cli.main import main
 from trellis.config import TrainConfig, to_json
+from trellis.runs.folder import write_config
 
 RUN = TrainConfig("CartPole-v1", seed=4, total_steps=500)
 
@@ -50,7 +51,7 @@ def folder(tmp_path, monkeypatch):
     """The current folder, with a run that has no checkpoint, and files that are in the way."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(RUN)))
+    write_config(tmp_path / "run", RUN)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
     (tmp_path / "file").write_text("")
@@ -226,7 +227,7 @@ def test_an_invalid_config_file_is_one_line(changes, words, tmp_path, capsys):
     ("content", "words"),
     [
         (b'{"env": "Cart', "cannot be read: Unterminated string starting at: line 1 column 9"),
-        (b"[1, 2]", "cannot be read: the configuration must be a JSON object, got [1, 2]"),
+        (b"[1, 2]", "cannot be read: a configuration must be a JSON object, got [1, 2]"),
         (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
         (json.dumps({**to_json(RUN), "env": "callable:mine"}).encode(), "TRPO.load(path, env=...)"),
     ],

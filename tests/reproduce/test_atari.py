@@ -17,7 +17,8 @@ from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
 from trellis.envs.batch import Step
 from trellis.moments import Moments
 from trellis.policies.build import build_policy
-from trellis.policies.saved import SavedPolicy, describe
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_layout import describe
 from trellis.reproduce.atari import scores as atari_scores
 from trellis.reproduce.atari.experiment import Atari
 from trellis.reproduce.atari.figure import cost_curve
@@ -102,7 +103,7 @@ def save(folder, theta: float, iteration: int) -> None:
     spaces = Box(-1, 1, (2,)), Discrete(2)
     policy = build_policy(read_config(folder).policy, *spaces)
     arrays = {"theta": np.full(policy.num_params, theta, np.float32)}
-    arrays |= {f"observation_moments/{name}": np.zeros(()) for name in ("count", "mean", "squares")}
+    arrays |= Moments.zeros(spaces[0].shape).to_arrays("observation_moments")
     values = {"iteration": iteration, "steps": 100 * iteration, **describe(spaces, policy)}
     checkpoint.save(folder / checkpoint_format.CHECKPOINTS, iteration, arrays, values, keep=1)
 

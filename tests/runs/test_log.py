@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from trellis.config import TrainConfig
-from trellis.runs.log import LogError, RunLog, read_metrics
+from trellis.runs.log import (
+    LogError,
+    LogWarning,
+    RunLog,
+    add_checksum,
+    read_metrics,
+    stream_metrics,
+)
 from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
 
 
@@ -45,7 +52,9 @@ def test_nan_is_never_written(tmp_path):
     text = (tmp_path / "metrics.jsonl").read_text()
     assert "NaN" not in text
     assert "Infinity" not in text
-    assert json.loads(text) == row(1, a=None, b=None, c=3, d=0.5)
+    written = json.loads(text)
+    assert written.pop("checksum")
+    assert written == row(1, a=None, b=None, c=3, d=0.5)
 
 
 def test_what_is_no_number_and_no_word_is_refused_by_name(tmp_path):
@@ -56,7 +65,7 @@ def test_what_is_no_number_and_no_word_is_refused_by_name(tmp_path):
 
 def test_resume_cuts_later_iterations(tmp_path):
     write(tmp_path, range(1, 8))
-    kept = (tmp_path / "metrics.jsonl").read_bytes()[: len(json.dumps(row(1)) + "\n") * 4]
+    kept = b"".join((tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)[:4])
     write(tmp_path, [], from_iteration=4)
     assert iterations(tmp_path) == [1, 2, 3, 4]
     assert (tmp_path / "metrics.jsonl").read_bytes().startswith(kept)
@@ -64,25 +73,89 @@ def test_resume_cuts_later_iterations(tmp_path):
     assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.filterwarnings("ignore::trellis.runs.log.LogWarning")
 def test_every_possible_half_line_is_left_out_and_cut(tmp_path):
     write(tmp_path, [1, 2])
     whole = (tmp_path / "metrics.jsonl").read_bytes()
-    line = json.dumps(row(3)).encode()
-    for length in range(1, len(line) + 1):
+    line = add_checksum(json.dumps(row(3)).encode())
+    for length in range(1, len(line)):
         (tmp_path / "metrics.jsonl").write_bytes(whole + line[:length])
         assert iterations(tmp_path) == [1, 2]
         write(tmp_path, [3], from_iteration=3)
         assert read_metrics(tmp_path) == [row(1), row(2), row(3)]
 
 
-def test_damage_within_is_reported_by_line(tmp_path):
+def lines(folder) -> list[bytes]:
+    return (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda lines: [lines[0], b"{\n", lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[1].replace(b"200", b"201"), lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[2]], "iteration 2 is missing before line 2"),
+        (lambda lines: [lines[0], lines[1].strip(), lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[0], lines[2]], "line 2 repeats iteration 1"),
+        (lambda lines: [lines[0], b'{"iteration": 2, "steps": 3}\n', lines[2]], "no checksum"),
+        (lambda lines: [lines[0], b"\xff\n" * 9, lines[2]], "and 4 more"),
+    ],
+)
+def test_damage_is_left_out_and_named(tmp_path, edit, words):
     write(tmp_path, [1, 2, 3])
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    (tmp_path / "metrics.jsonl").write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
-    with pytest.raises(LogError, match=r"line 2 of .*metrics.jsonl"):
+    damaged = b"".join(edit(lines(tmp_path)))
+    (tmp_path / "metrics.jsonl").write_bytes(damaged)
+    with pytest.warns(LogWarning, match=words):
+        assert iterations(tmp_path) in ([1], [1, 3])
+    with pytest.warns(LogWarning, match=words):
+        write(tmp_path, [4], from_iteration=3)
+    if len(lines(tmp_path)) > 2:
+        assert lines(tmp_path)[-2:-1] == lines_of(damaged)[-1:]  # What is damaged stays.
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    return data.splitlines(keepends=True)
+
+
+def test_rows_that_are_missing_at_the_end_are_named(tmp_path):
+    write(tmp_path, [1, 2])
+    with pytest.warns(LogWarning, match="iterations 3 to 5 are missing at the end"):
+        assert len(list(stream_metrics(tmp_path, newest=5))) == 2
+
+
+def test_a_line_that_cannot_be_a_row_is_an_error(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b" " * 70_000 + b"\n")
+    with pytest.raises(LogError, match=r"line 1 of .* longer than 65,536 bytes"):
         read_metrics(tmp_path)
-    with pytest.raises(LogError, match="line 2"):
-        RunLog(tmp_path, from_iteration=3, tensorboard=False)
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n" * 1_001)
+    with pytest.raises(LogError, match="more than 1,000 damaged lines"):
+        read_metrics(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    with RunLog(tmp_path, tensorboard=False) as log, pytest.raises(TypeError, match="fewer"):
+        log.write(row(1, long="x" * 70_000))
+
+
+def test_a_log_without_checksums_gets_them_on_resume(tmp_path):
+    old = b"".join(json.dumps(row(i)).encode() + b"\n" for i in (1, 2, 3))
+    (tmp_path / "metrics.jsonl").write_bytes(old)
+    with pytest.warns(LogWarning, match="first 3 lines have no checksum"):
+        assert iterations(tmp_path) == [1, 2, 3]
+    with pytest.warns(LogWarning, match="first 2 lines have no checksum"):
+        write(tmp_path, [3], from_iteration=2)
+    new = tmp_path / "new"
+    new.mkdir()
+    write(new, [1, 2, 3])
+    assert lines(tmp_path) == lines(new)
+
+
+def test_a_log_with_two_names_is_copied_and_not_changed_in_place(tmp_path):
+    write(tmp_path, [1, 2, 3])
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    os.link(tmp_path / "metrics.jsonl", tmp_path / "other")
+    write(tmp_path, [3], from_iteration=2)
+    assert iterations(tmp_path) == [1, 2, 3]
+    assert (tmp_path / "other").read_bytes() == before
+    assert (tmp_path / "other").stat().st_nlink == 1
 
 
 def test_no_space_says_so_and_leaves_a_log_that_can_be_read(tmp_path, monkeypatch):

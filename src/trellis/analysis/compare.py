@@ -18,6 +18,7 @@ from trellis.analysis.labels import group_labels
 from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
 from trellis.analysis.statistics import interval_text
 from trellis.runs.folder import read_config
+from trellis.runs.log import METRICS, LogError
 
 LAST = 0.1
 """Last part of a run, whose training episodes make its training score."""
@@ -77,8 +78,8 @@ def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str
 def read_score(folder: Path, *, training: bool) -> ScoredRun:
     """Return one run's score, from its log alone."""
     run = LoggedRun(folder, read_config(folder))
-    rows = run.rows
-    found = [row["eval_return_mean"] for row in rows if row.get("eval_return_mean") is not None]
+    rows = [_checked(run, row) for row in run.stream()]
+    found = [row["eval_return_mean"] for row in rows if row["eval_return_mean"] is not None]
     if not training and not found:
         raise ValueError(f"{folder} has not been evaluated yet: compare it with --training")
     score = training_return(rows) if training else float(found[-1])
@@ -89,6 +90,17 @@ def read_score(folder: Path, *, training: bool) -> ScoredRun:
         )
     over = run.config.is_over(rows[-1]["iteration"], rows[-1]["steps"])
     return ScoredRun(folder, run.config, score, over)
+
+
+def _checked(run: LoggedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a row that make a score."""
+    names = ("iteration", "steps", "episodes", "episode_return_mean", "eval_return_mean")
+    found = {name: run.number(row, name) for name in names}
+    if found["episode_return_mean"] is not None and not (found["episodes"] or 0) > 0:
+        raise LogError(
+            f"{run.folder / METRICS}: iteration {row['iteration']} has a return, but no episodes"
+        )
+    return found
 
 
 def training_return(rows: Sequence[Mapping[str, Any]]) -> float:

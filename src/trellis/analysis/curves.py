@@ -110,9 +110,10 @@ def plot(
 def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean") -> Curve:
     """Return the curve of one run, without the iterations in which no episode ended."""
     run = LoggedRun(Path(folder), read_config(folder))
-    rows = run.rows
+    numbers = ("steps", y, *TIMED_PARTS)
+    rows = [{name: run.number(row, name) for name in numbers} for row in run.stream()]
     across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
-    points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
+    points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row[y] is not None]
     if not points:
         what = "evaluation" if y == "eval_return_mean" else "episode"
         raise ValueError(f"{folder} has nothing to plot: no {what} has ended yet. Train it longer.")

@@ -8,12 +8,15 @@ the size of the page's text there. matplotlib is optional and loads when a figur
 """
 
 import contextlib
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from trellis.safe_files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,11 +89,20 @@ def open_figure(
         try:
             yield figure, axes
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=DPI)
+            write_figure(figure, path)
             if svg:
-                figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+                write_figure(figure, path.with_suffix(".svg"))
         finally:
             pyplot.close(figure)
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure in the format that the file's suffix names."""
+    buffer = io.BytesIO()
+    kind = path.suffix[1:] or None
+    figure.savefig(buffer, dpi=DPI, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    # A link of this name, as a run folder may have, is replaced and not followed.
+    write_file(path.parent, path.name, buffer.getvalue())
 
 
 @contextlib.contextmanager

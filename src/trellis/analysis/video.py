@@ -8,6 +8,7 @@ library that exists, before any environment is made.
 import ctypes.util
 import math
 import os
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,7 +115,9 @@ def record(
     env.reset(everyone, np.full(env.num_envs, seed))
     _reduce_quality(env)
     _render(env)
-    partial = path.with_name(f".{path.stem}.partial.mp4")
+    # Nobody can have prepared a link of this name in a run folder.
+    partial = path.with_name(f".{path.stem}.{secrets.token_hex(8)}.partial.mp4")
+    partial.touch(exist_ok=False)
     returns, lengths, frames = [], [], 0
     try:
         with open_writer(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 """Errors that wrong arguments usually cause."""
 
 
@@ -57,5 +57,7 @@ def _words(error: Exception) -> str:
 
 def say(text: str) -> None:
     """Print a message to standard error. A closed terminal is no error."""
+    # A file may put control characters into a message; a terminal must not obey them.
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ the commands that need them, so `trellis --help` is quick.
 """
 
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -60,9 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args[0] == "--version":
         print(f"trellis {trellis.__version__}")
         return 0
-    # `module:Id-v0` may be in the current folder, as for `python -m`. Installed modules come first.
-    if "" not in sys.path:
-        sys.path.append("")
     with warnings.catch_warnings():
         if not debug:
             warnings.showwarning = _show_warning
@@ -79,22 +77,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return CLOSED_PIPE
             if debug:
                 traceback.print_exc()
-            return _explain(error, debug)
+            return _explain(error, debug, args)
 
 
-def _explain(error: BaseException, debug: bool) -> int:
+def _explain(error: BaseException, debug: bool, args: Sequence[str]) -> int:
     """Print one message and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         say(str(error) or "Stopped.")
         return SIGNALLED + int(getattr(error, "received", 2))
     # Our own errors say what to do. An unexpected error shows at least its type.
     ours = type(error).__module__.startswith("trellis.")
-    say(f"trellis: {error}" if ours else f"trellis: {type(error).__name__}: {error}")
+    text = _with_command(error, args) if hasattr(error, "module_here") else str(error)
+    say(f"trellis: {text}" if ours else f"trellis: {type(error).__name__}: {text}")
     for note in getattr(error, "__notes__", ()):
         say(note)
     if not ours and not debug:
         say("Run the same command with --debug to see the traceback.")
     return getattr(error, "exit_code", 1)
+
+
+def _with_command(error: Any, args: Sequence[str]) -> str:
+    """Return the message of a `ConsentError` with the command that gives consent."""
+    more = ["--import", error.module_here] if error.module_here else ["--trust-env"]
+    return f"{error.reason} If you trust it: {shlex.join(['trellis', *args, *more])}"
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:

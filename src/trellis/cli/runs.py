@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from trellis.cli.consent import Import, TrustEnv, allow_env, import_modules
 from trellis.cli.errors import say, usage_errors
 from trellis.cli.options import unset
 
@@ -30,7 +31,14 @@ Json = Annotated[bool, tyro.conf.arg(name="json", help="Print one JSON object an
 
 
 def evaluate(
-    run: Run, *, episodes: int = 20, best: Best = False, last: Last = False, json_: Json = False
+    run: Run,
+    *,
+    episodes: int = 20,
+    best: Best = False,
+    last: Last = False,
+    json_: Json = False,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
     """Evaluate the policy of a run.
 
@@ -45,6 +53,8 @@ def evaluate(
         if episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {episodes}")
         policy = _open(run, best, last)
+        import_modules(import_)
+        allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, episodes, nthread=policy.config.threads)
     with contextlib.closing(env):
         result = Evaluator(lambda _: env).evaluate(policy, episodes)
@@ -82,6 +92,8 @@ def record(
     seed: int = 0,
     best: Best = False,
     last: Last = False,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
     """Record a video of the policy of a run.
 
@@ -104,6 +116,8 @@ def record(
             raise ValueError(f"seed must be at least 0, got {seed}")
         video.check_request(path, episodes=episodes, max_steps=max_steps)
         policy = _open(run, best, last)
+        import_modules(import_)
+        allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, 1, nthread=1, render_mode="rgb_array")
     act = policy.actor(np.random.default_rng(seed))
     say(f"Recording {episodes} episode{'s' * (episodes > 1)} of {policy.config.env} …")
@@ -184,6 +198,7 @@ def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
         raise ValueError("--best and --last exclude each other; leave out one of them")
     config_of(run)
     policy = SavedPolicy.load(run, best=best)
+    require_id(policy.config.env, run)
     if best and not policy.is_best:
         say(f"warning: {run} has no evaluation yet; using its last policy")
     return policy

@@ -1,7 +1,6 @@
 """`trellis train` and `trellis resume`."""
 
 import contextlib
-import functools
 import os
 import shlex
 from collections.abc import Sequence
@@ -9,6 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from trellis.cli.consent import (
+    Import,
+    TrustEnv,
+    allow_env,
+    import_modules,
+    search_current_folder,
+)
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
@@ -41,6 +47,10 @@ def train(args: Sequence[str]) -> int:
         if out is not None:
             require_empty(out)
             require_writable(out)
+        if config.env in args:  # The user's own command line names it.
+            search_current_folder()
+        elif asked.config is not None:
+            allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
         _pin_threads(config)
         trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
         out = out or new_folder(config.env, config.seed)
@@ -70,6 +80,8 @@ def resume(
     steps: Annotated[int | None, unset("the total of the run")] = None,
     cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
     workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
     """Continue a run from its last checkpoint, bit for bit.
 
@@ -79,19 +91,22 @@ def resume(
         workers: Number of Ray workers.
     """
     with usage_errors():
+        from trellis.checkpoint_format import CheckpointError
         from trellis.runs.folder import RunFolderError
+        from trellis.runs.log import LogError
         from trellis.runs.run import resume as resume_training
-        from trellis.runs.trainers import make_trainer
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         _require_workers(workers)
         config = config_of(run)
+        import_modules(import_)
+        allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
-        make = functools.partial(make_trainer, cluster=cluster, workers=workers)
-    with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-        state = resume_training(run, steps=steps, make_trainer=make)
+    invalid = (ValueError, TypeError, ImportError, MemoryError)
+    with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
+        state = resume_training(run, steps=steps, cluster=cluster, workers=workers)
     return _summary(run, state)
 
 

@@ -21,7 +21,8 @@ from trellis import presets
 from trellis.cli import options
 from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
-from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json, load_config
+from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json
+from trellis.config_file import load_config
 
 PROGRAM = "trellis train"
 ALIASES = {
@@ -73,6 +74,8 @@ class RunArguments:
     one at HOST:PORT. Default: this process."""
     workers: int | None = None
     """Number of Ray workers. Default: one per CPU of the cluster."""
+    trust_env: bool = False
+    """Whether to import the module that the file of --config names for its environment."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,10 @@ class Arguments:
     """Where the shards run. None for this process."""
     workers: int | None
     """Number of Ray workers. None for one per CPU of the cluster."""
+    config: Path | None
+    """File of --config, or None."""
+    trust_env: bool
+    """Whether the file may name a module to import."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,17 @@ class Box:
 
 
 COMMON = (
-    *("env", "total_steps", "seed", "preset", "config", "out", "step.method", "step.max_kl"),
+    *(
+        "env",
+        "total_steps",
+        "seed",
+        "preset",
+        "config",
+        "trust_env",
+        "out",
+        "step.method",
+        "step.max_kl",
+    ),
     *("sampling.sampler", "eval_every", "eval_episodes", "eval_drawn", "env_options"),
 )
 """Options of the first box, whose group has no name."""
@@ -112,6 +129,7 @@ GROUPS = {
     "cluster": "Training with several processes.",
 }
 """Groups of the other options, in the order of their boxes, and what they are about."""
+RUN_ARGUMENTS = tuple(field.name for field in dataclasses.fields(RunArguments))
 IN_CLUSTER = ("cluster", "workers", "sampling.shards")
 
 
@@ -132,13 +150,13 @@ def parse(args: Sequence[str]) -> Arguments:
             " environments."
         )
     values = _read(args, defaults, env=defaults.env)
-    run = {name: values.pop(name) for name in ("config", "out", "cluster", "workers")}
+    run = {name: values.pop(name) for name in RUN_ARGUMENTS}
     values["env_options"] = {**defaults.env_options, **values["env_options"]}
     written = {arg.partition("=")[0].replace("_", "-") for arg in args}
     if written & {"--steps", "--total-steps"} and "--max-iterations" not in written:
         values["max_iterations"] = None
     settings = from_json({"schema_version": SCHEMA_VERSION, **_nested(values)})
-    return Arguments(settings, run["out"], run["cluster"], run["workers"])
+    return Arguments(settings, **run)
 
 
 def _print_help(args: Sequence[str]) -> NoReturn:

@@ -18,7 +18,7 @@ from trellis.config import TrainConfig
 from trellis.moments import Moments
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
-from trellis.policies.saved import describe
+from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
 from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
@@ -205,7 +205,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]
     ) -> SearchState:
         """Return the state of a checkpoint. The search follows when a generation is due."""
-        self._require_same_make(values, arrays["theta"].size)
+        self._require_same_make(arrays, values)
         common = from_arrays(arrays, values)
         # The first checkpoints had a best member without the statistics to play it with.
         best: dict[str, Any] = {}

@@ -9,10 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from trellis.checkpoint_format import MismatchError
 from trellis.config import TrainConfig
 from trellis.policies.policy import Policy
-from trellis.policies.saved import SavedPolicy, describe, require_same_policy
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_layout import describe
+from trellis.strict_json import shown
 from trellis.training.build import MakeEnv, Model, env_maker
+from trellis.training.checkpoint_arrays import require_state
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.state import TrainState
 
@@ -71,13 +75,16 @@ class TrainerBase(abc.ABC, Generic[State]):
         """Close all environments and release all workers."""
         self._evaluator.close()
 
-    def _require_same_make(self, values: Mapping[str, Any], num_params: int) -> None:
-        """Raise a ValueError if a checkpoint is of another environment or kind of policy."""
-        ours = describe(self.model.spaces, self.policy)["spaces"]
-        for name, theirs in values["spaces"].items():
-            if theirs != ours[name]:
-                raise ValueError(
-                    f"this checkpoint is of another environment: its {name} is {theirs},"
-                    f" that of {self.config.env} is {ours[name]}"
+    def _require_same_make(
+        self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]
+    ) -> None:
+        """Raise `MismatchError` if a checkpoint is of another environment or kind of policy."""
+        ours, theirs = describe(self.model.spaces, self.policy)["spaces"], values.get("spaces")
+        for name, text in ours.items():
+            found = theirs.get(name) if isinstance(theirs, Mapping) else None
+            if found != text:
+                raise MismatchError(
+                    f"this checkpoint is of another environment: its {name} is"
+                    f" {shown(found, 200, quotes=False)}, that of {self.config.env} is {text}"
                 )
-        require_same_policy(values, num_params, self.policy)
+        require_state(arrays, values, self.config, self.policy, self.model.spaces)

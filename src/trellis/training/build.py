@@ -68,7 +68,7 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
         else:
             require_fit(policy, *spaces, env.env_id)
         features, encode = observation_encoder(env.observation_space)
-        critic = _build_critic(config, features)
+        critic = build_critic(config, features)
         return Model(policy, critic, encode, moments_shape(features), spaces)
     except BaseException:
         env.close()
@@ -84,7 +84,7 @@ def _require_restorable(env: BatchEnv) -> None:
         ) from None
 
 
-def _build_critic(config: TrainConfig, features: int) -> Critic | None:
+def build_critic(config: TrainConfig, features: int) -> Critic | None:
     """Return what estimates V, if anything needs it: vine does for a bootstrap alone."""
     settings = config.estimation
     if config.sampling.is_vine and not config.sampling.vine.bootstrap:

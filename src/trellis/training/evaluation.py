@@ -11,6 +11,7 @@ import numpy as np
 
 from trellis.blas import one_blas_thread
 from trellis.envs.batch import BatchEnv, Step
+from trellis.envs.consent import require_consent
 from trellis.policies.saved import Actor, SavedPolicy
 from trellis.rng import Purpose, stream
 from trellis.training.build import MakeEnv, env_maker
@@ -126,6 +127,7 @@ def evaluate_saved(
     *,
     stochastic: bool | None = None,
     on_step: OnStep | None = None,
+    trust_env: bool = False,
 ) -> Evaluation:
     """Evaluate a saved policy in the environment that its settings name.
 
@@ -134,6 +136,9 @@ def evaluate_saved(
         episodes: how many episodes to play, from seeds that depend on the run's own alone.
         stochastic: whether to sample actions; by default as the run's evaluations do it.
         on_step: called after every step.
+        trust_env: whether a module may be imported for the environment; see `envs.consent`.
     """
+    config = policy.config
+    require_consent(config.env, config.env_options, "the saved policy", trusted=trust_env)
     with contextlib.closing(Evaluator(env_maker(policy.config))) as evaluator:
         return evaluator.evaluate(policy, episodes, stochastic=stochastic, on_step=on_step)

@@ -30,6 +30,7 @@ from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState, Samples
 from trellis.sampling.vine import Vine
 from trellis.training.build import MakeEnv, build_model, build_sampler, env_maker
+from trellis.training.checkpoint_arrays import require_snapshot
 
 
 class ShardState(NamedTuple):
@@ -106,6 +107,7 @@ class Shard:
     def restore(self, state: ShardState) -> None:
         """Continue from this state."""
         if state.snapshot is not None:
+            require_snapshot(self.env, state.snapshot)
             self.env.restore(np.arange(self.env.num_envs), state.snapshot)
         self._state = state._replace(snapshot=None)
 

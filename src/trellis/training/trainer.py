@@ -20,7 +20,7 @@ from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
 from trellis.policies.policy import Policy
-from trellis.policies.saved import describe
+from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState
 from trellis.training.base import TrainerBase
@@ -142,7 +142,7 @@ class Trainer(TrainerBase[TrainState]):
 
         Without a snapshot of the environments, new episodes start.
         """
-        self._require_same_make(values, arrays["theta"].size)
+        self._require_same_make(arrays, values)
         state = from_arrays(arrays, values)
         snapshot = with_prefix("env/", arrays)
         if snapshot:
