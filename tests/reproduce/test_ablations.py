@@ -97,8 +97,9 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     ablations.Ablations(out, rewrite=True).write_pages()
     assert (out / "README.md").read_text() == page
     assert json.loads((out / "ablations.json").read_text()) == found
-    shutil.copytree(out, out / "small")
-    ablations.Ablations(out, rewrite=True).write_pages()
+    shutil.copytree(out, out / "small", ignore=shutil.ignore_patterns("README.md"))
+    ablations.Ablations(out / "small", rewrite=True).write_pages()
+    assert not (out / "small" / "README.md").exists()  # It is on the page of the parent.
     both = check_page(out)
     assert both.count("### ") == 8
     assert "[Line search (small)](#line-search-small)" in both

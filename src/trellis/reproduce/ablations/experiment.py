@@ -78,7 +78,9 @@ class Ablations(TrainingExperiment):
 
     def _write_page(self, results: Record) -> None:
         figure.plot(results, self.out / f"{page.FIGURE}.png")
-        page.write(self.out)
+        # A subfolder holds another scale; its results are on the page of its parent.
+        in_subfolder = (self.out.parent / JSON).is_file()
+        page.write(self.out.parent if in_subfolder else self.out)
 
     def plans(self, variation: Variation) -> list[RunPlan]:
         """Return one run per seed; unchanged runs are those of the comparison."""

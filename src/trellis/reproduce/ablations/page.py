@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trellis.reproduce import files, page
-from trellis.reproduce.ablations.claims import FALL
+from trellis.reproduce.ablations.claims import FALL, claims
 from trellis.reproduce.files import Record
 from trellis.reproduce.page import Claim, Verdict
 
@@ -26,6 +26,8 @@ def write(out: Path) -> None:
     found = {"": files.read_results(out / JSON)}
     for path in sorted(out.glob(f"*/{JSON}")):
         found[f"{path.parent.name}/"] = files.read_json(path)
+    for results in found.values():
+        results["claims"] = claims(results["rows"])
     rows = [_row(claim, folder) for folder, results in found.items() for claim in results["claims"]]
     lines = [
         "# The parts of TRPO (Section 6, Appendix C)",

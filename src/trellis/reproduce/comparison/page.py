@@ -127,14 +127,14 @@ def _task_section(name: str, task: Record) -> list[str]:
 def _sweep(label: str, sweep: Record) -> list[str]:
     """Return the sweep of one setting, with the chosen value in bold."""
     runs = sweep["runs"]
-    values = [f"{run['value']:g}" for run in runs]
-    chosen = f"{sweep['chosen']:g}"
-    heading = [sweep["setting"], *(f"**{v}**" if v == chosen else v for v in values)]
-    row = ["return", *(cell(run["training_return"], ".0f") for run in runs)]
+    heading = [sweep["setting"], *(f"{run['value']:g}" for run in runs)]
+    returns = [cell(run["training_return"], ".0f") for run in runs]
+    chosen = [run["value"] == sweep["chosen"] for run in runs]
+    row = ["return", *(f"**{r}**" if c else r for r, c in zip(returns, chosen, strict=True))]
     edge = " It lies at the edge of the sweep." if sweep["chosen_is_at_the_edge"] else ""
     return [
-        f"Sweep of {label}: mean return in the last tenth of training, one run per value. The value"
-        f" in bold was chosen.{edge}",
+        f"Sweep of {label}: mean return in the last tenth of training, one run per value. Bold: the"
+        f" chosen value.{edge}",
         "",
         *page.table(heading, [row]),
     ]
