@@ -87,6 +87,7 @@ def open_tab(browser: Any) -> Iterator[tuple[Any, list[str]]]:
 def problems_of(tab: Any, problems: list[str], page: Path) -> list[str]:
     """Open a page, look at it wide and narrow, and return what is wrong with it."""
     problems.clear()
+    tab.set_viewport_size({"width": WIDTHS[0], "height": HEIGHT})
     tab.goto(page.as_uri(), wait_until="load")
     # Pictures that load when they come into view.
     tab.evaluate("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
