@@ -35,5 +35,5 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 def say(text: str) -> None:
     """Print a message to standard error, even if nobody reads it any more."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)

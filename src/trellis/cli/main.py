@@ -7,7 +7,7 @@
 | 2 | the command line, a file or a run folder is not valid |
 | 3 | another process uses the run folder (`RunLockedError`) |
 | 4 | the folder for a new run holds a run already (`RunExistsError`) |
-| 128 + n | stopped by signal n: 130 after Ctrl-C, 143 after SIGTERM |
+| 128 + n | stopped by signal n: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM |
 
 Results go to standard output, everything else to standard error. An error is one message that says
 what to do; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside the
@@ -79,8 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _explain(error: BaseException, debug: bool) -> int:
     """Print one message and return the exit code."""
+    inner = getattr(error, "error", None)  # Of an environment that raised KeyboardInterrupt.
+    if isinstance(inner, Exception):
+        error = inner
     if isinstance(error, KeyboardInterrupt):
-        say(str(error) or "stopped")
+        say("\n".join([str(error) or "stopped", *getattr(error, "__notes__", ())]))
         return SIGNALLED + int(getattr(error, "received", 2))
     # Our own errors say what to do; an unexpected one at least says its kind.
     ours = type(error).__module__.startswith("trellis.")

@@ -23,8 +23,8 @@ def train(args: Sequence[str]) -> int:
     """Train a policy: `trellis train ENV`, with every setting as an option."""
     with usage_errors():
         from trellis.cli import train_options
-        from trellis.runs.folder import RunFolderError, require_empty, resume_command
-        from trellis.runs.run import RunInterrupted
+        from trellis.runs.folder import RunFolderError, require_empty
+        from trellis.runs.run import closing
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
 
@@ -33,24 +33,16 @@ def train(args: Sequence[str]) -> int:
         if out is not None:
             require_empty(out)
         _pin_threads(config)
-        trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
-        out = out or new_folder(config.env, config.seed)
-    try:
+        made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
+    with closing(made) as trainer:
+        with usage_errors(OSError):
+            out = (out or new_folder(config.env, config.seed)).absolute()
         say(
             f"Training {config.env} with {config.step.method} ({config.preset}), seed"
             f" {config.seed}, {config.total_steps:,} steps, in {out}"
         )
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             state = run_training(trainer, out)
-    except RunInterrupted:
-        raise
-    except KeyboardInterrupt as stop:
-        # A second Ctrl-C, which does not wait for the iteration's end.
-        raise KeyboardInterrupt(
-            f"stopped at once; resume from the last checkpoint with: {resume_command(out)}"
-        ) from stop
-    finally:
-        trainer.close()
     return _summary(out, state)
 
 
@@ -79,6 +71,7 @@ def resume(
         say(f"Resuming {config.env}, seed {config.seed}, in {run}")
         _pin_threads(config)
         make = functools.partial(make_trainer, cluster=cluster, workers=workers)
+        run = run.absolute()
     with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
         state = resume_training(run, steps=steps, make_trainer=make)
     return _summary(run, state)

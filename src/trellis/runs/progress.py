@@ -87,13 +87,13 @@ class BarProgress(Progress):
 
     def close(self) -> None:
         """Show the last metrics and release the terminal."""
-        with contextlib.suppress(OSError):  # The terminal may be closed.
+        with contextlib.suppress(OSError, ValueError):  # The terminal may be closed.
             self._rich.stop()
 
     def _show(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Update the bar and return the text of its columns."""
         task = self._rich.tasks[0]
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self._rich.update(self._task, completed=self._fraction(metrics))
             self._rich.update(self._task, **self._columns(metrics, task.time_remaining))
         return task.fields
@@ -146,7 +146,7 @@ class LineProgress(BarProgress):
     def close(self) -> None:
         """Print the last line, if it was not printed yet."""
         if self._pending:
-            with contextlib.suppress(OSError):  # Whoever was reading may be gone.
+            with contextlib.suppress(OSError, ValueError):  # Whoever was reading may be gone.
                 print(self._pending, file=self._stream, flush=True)
             self._pending, self._printed = "", self._clock()
 

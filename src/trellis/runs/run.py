@@ -8,21 +8,20 @@ where the run was interrupted.
 
 import contextlib
 import dataclasses
-import os
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from trellis.checkpoint_format import CHECKPOINTS, load_latest, newest_iteration
 from trellis.config import TrainConfig
+from trellis.envs.errors import EnvInterrupted
 from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (
+    CONFIG,
     RunFolderError,
     locked,
     make_folder,
@@ -36,6 +35,7 @@ from trellis.runs.folder import (
 from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
 from trellis.runs.trainers import make_trainer as default_make_trainer
+from trellis.signals import StoppedAtOnce, stop_signals
 from trellis.training.base import TrainerBase
 from trellis.training.state import TrainState
 
@@ -56,7 +56,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the iteration was finished and a checkpoint written."""
+    """Ctrl-C, SIGTERM or SIGHUP: the iteration was finished and a checkpoint written."""
 
     def __init__(self, state: TrainState, folder: Path, received: signal.Signals):
         self.state, self.folder, self.received = state, folder, received
@@ -85,10 +85,10 @@ def advance(
         callbacks: called after each iteration, all of them, whatever the first returns.
         eval_every: steps between evaluations, besides one at the end; 0 for that one alone, None
             for none at all.
-        should_stop: asked after each iteration; anything true stops.
+        should_stop: asked before each iteration; anything true stops.
         after: called last, with the steps before the iteration and whether another one follows.
     """
-    going = not is_over(state)
+    going = not (is_over(state) or should_stop())
     while going:
         before = state.steps
         state, metrics = trainer.iterate(state)
@@ -118,7 +118,7 @@ def train(
         resume: whether to continue a run.
         **options: see `RunOptions`.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # An environment may change the working directory.
     if resume:
         require_run(folder)
         with locked(folder):
@@ -148,14 +148,27 @@ def resume(
         make_trainer: makes the trainer, for runs whose environment has no id.
         **options: see `RunOptions`.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # An environment may change the working directory.
     require_run(folder)
-    with locked(folder):  # From here on nobody changes its settings.
-        trainer = make_trainer(_extended(folder, steps))
+    with (
+        locked(folder),  # From here on nobody changes its settings.
+        closing(make_trainer(_extended(folder, steps))) as trainer,
+    ):
+        return _train(trainer, folder, _load(trainer, folder), **options)
+
+
+@contextlib.contextmanager
+def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
+    """Close the trainer in the end; an error of the block stays the first thing to be read."""
+    try:
+        yield trainer
+    except BaseException as error:
         try:
-            return _train(trainer, folder, _load(trainer, folder), **options)
-        finally:
             trainer.close()
+        except Exception as second:
+            error.add_note(str(second))
+        raise
+    trainer.close()
 
 
 def _extended(folder: Path, steps: int | None) -> TrainConfig:
@@ -188,7 +201,7 @@ def _train(
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
         make_progress(config, (state.iteration, state.steps), quiet=quiet) as progress,
-        _stop_signals(quiet) as received,
+        stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
     ):
 
@@ -203,11 +216,11 @@ def _train(
             lambda state: config.is_over(state.iteration, state.steps),
             [lambda _, row: log.write(row), lambda _, row: progress.update(row), *callbacks],
             eval_every=config.eval_every,
-            should_stop=lambda: received,
+            should_stop=signals.check,
             after=save_if_due,
         )
-    if received:
-        raise RunInterrupted(state, folder, received[0])
+    if signals.received:
+        raise RunInterrupted(state, folder, signals.received[0])
     return state
 
 
@@ -218,11 +231,19 @@ def crossed(before: int, after: int, every: int) -> bool:
 
 @contextlib.contextmanager
 def _noting_checkpoint(folder: Path) -> Iterator[None]:
-    """Add to any error how to continue from the last checkpoint."""
+    """Add to any error how to continue from the last checkpoint.
+
+    A KeyboardInterrupt of an environment is such an error: here no signal raises one like it.
+    """
     try:
-        yield
-    except Exception as error:
-        error.add_note(f"The last checkpoint is intact; continue with: {resume_command(folder)}")
+        try:
+            yield
+        except EnvInterrupted as interrupted:
+            raise interrupted.error from interrupted.__cause__
+    except (Exception, StoppedAtOnce) as error:
+        if (folder / CONFIG).is_file():
+            command = resume_command(folder)
+            error.add_note(f"The last checkpoint is intact; continue with: {command}")
         raise
 
 
@@ -244,6 +265,11 @@ def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[
 
 
 def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
+    if not (folder / CONFIG).is_file():  # A new folder in its place would hold no run.
+        raise RunFolderError(
+            f"{folder / CONFIG} has disappeared while the run was training, so that iteration"
+            f" {state.iteration} cannot be saved; start a new run in another folder"
+        )
     arrays, values = trainer.to_checkpoint(state)
     keep = trainer.config.keep_checkpoints
     save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep)
@@ -276,32 +302,3 @@ def _has_begun(folder: Path) -> bool:
     log = folder / METRICS
     saved = newest_iteration(folder / CHECKPOINTS) is not None
     return saved or (log.is_file() and log.stat().st_size > 0)
-
-
-@contextlib.contextmanager
-def _stop_signals(quiet: bool) -> Iterator[list[signal.Signals]]:
-    """Yield a list that gets the first SIGINT or SIGTERM; a second one acts as it did before."""
-    received: list[signal.Signals] = []
-    old: dict[signal.Signals, Any] = {}
-
-    def restore() -> None:
-        while old:
-            signal.signal(*old.popitem())
-
-    def receive(number: int, _: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-        restore()
-        if not quiet:  # Past Python's buffers, which the interrupted line may be using.
-            with contextlib.suppress(OSError):  # The terminal may be closed.
-                os.write(2, b"\nStopping after this iteration; again to stop at once.\n")
-
-    if threading.current_thread() is threading.main_thread():  # Only there can they be set.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handler = signal.getsignal(number)
-            if handler is not signal.SIG_IGN:  # As nohup and background jobs set it.
-                old[number] = signal.SIG_DFL if handler is None else handler
-                signal.signal(number, receive)
-    try:
-        yield received
-    finally:
-        restore()

@@ -16,6 +16,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
+from trellis.envs.errors import describe
 from trellis.envs.gym.answers import ObservationArrays
 
 EnvState = dict[str, NDArray[Any]]
@@ -65,8 +66,10 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
         for _ in range(2):
             env = method.restore(env, state)
             futures.append(_play(env, actions[TRIAL_STEPS:], observations))
-    except Exception as error:
-        return f"A trial restore failed ({type(error).__name__}: {error})."
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too.
+        return f"A trial restore failed ({describe(error)})."
     if futures[0] == futures[1] == futures[2]:
         return None
     return (
@@ -80,8 +83,10 @@ def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | 
     method = copied_state(across_processes=across_processes)
     try:
         subject = method.restore(env, method.capture(env))
-    except Exception as error:
-        return f"It cannot be copied ({type(error).__name__}: {error})."
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too.
+        return f"It cannot be copied ({describe(error)})."
     return why_not_exact(subject, method) or method
 
 

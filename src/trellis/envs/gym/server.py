@@ -35,13 +35,20 @@ class GymServer(GymBatch):
         factory: Pickled function that returns a new environment.
         num_envs: How many environments the worker has.
         max_episode_steps: Time limit.
+        name: What errors call the environment until its own id is known.
     """
 
     def __init__(
-        self, memory_fd: int, factory: bytes, num_envs: int, max_episode_steps: int | None
+        self,
+        memory_fd: int,
+        factory: bytes,
+        num_envs: int,
+        max_episode_steps: int | None,
+        name: str,
     ):
         factories = [cloudpickle.loads(factory)] * num_envs
-        super().__init__(factories, max_episode_steps=max_episode_steps, across_processes=True)
+        limit = max_episode_steps
+        super().__init__(factories, max_episode_steps=limit, across_processes=True, name=name)
         self._memory_fd = memory_fd
         self._shared: list[NDArray[Any]] = []
 
