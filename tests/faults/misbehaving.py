@@ -5,6 +5,7 @@ under way. The others are named by where they strike: init, spaces, reset, close
 """
 
 import atexit
+import contextlib
 import os
 import random
 import signal
@@ -235,10 +236,8 @@ class Misbehaving(gymnasium.Env):
                 time.sleep(1000)
             case "close hangs in spite of all":
                 while True:
-                    try:
+                    with contextlib.suppress(BaseException):
                         time.sleep(1000)
-                    except BaseException:
-                        pass
 
     def __deepcopy__(self, memo):
         match self.fault:

@@ -1,6 +1,8 @@
 """Commands of the fault suite as processes of their own, and what they leave behind."""
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import select
@@ -91,8 +93,17 @@ class Zygote:
         self._process.stdin.flush()
         return self._answer()
 
-    def start(self, *arguments: object, cwd: Path | None = None, **environment: str) -> Running:
-        """Start `trellis` with these arguments."""
+    def start(
+        self, *arguments: object, cwd: Path | None = None, before: str = "", **environment: str
+    ) -> Running:
+        """Start `trellis` with these arguments.
+
+        Args:
+            *arguments: the command line.
+            cwd: the working directory.
+            before: Python code that the process runs first.
+            **environment: environment variables.
+        """
         self._count += 1
         output = Path(self._folder.name) / str(self._count)
         output.touch()
@@ -101,6 +112,7 @@ class Zygote:
             "cwd": str(cwd or self._folder.name),
             "output": str(output),
             "environment": environment,
+            "before": before,
         }
         return Running(self, self.ask(request), output)
 
@@ -114,6 +126,14 @@ class Zygote:
         self._process.wait(10)
         self._process.stdout.close()
         self._folder.cleanup()
+
+
+@functools.cache
+def shared_zygote() -> Zygote:
+    """The zygote of all tests of this process."""
+    zygote = Zygote()
+    atexit.register(zygote.close)
+    return zygote
 
 
 def session(sid: int) -> list[int]:

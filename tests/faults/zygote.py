@@ -1,3 +1,4 @@
+# ruff: noqa: SIM115
 """A process that has imported everything and forks a `trellis` command on request.
 
 Importing JAX and Gymnasium takes longer than most commands of the fault suite. Nothing here
@@ -28,17 +29,15 @@ def run(request: dict) -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (out, 1), (out, 2)):
         os.dup2(source, target)
-    for descriptor in range(3, 64):
-        try:
-            os.close(descriptor)
-        except OSError:
-            pass
+    os.closerange(3, 64)
     sys.stdin = open(0, closefd=False)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
     os.chdir(request["cwd"])
     os.environ.update(request["environment"])
     sys.argv = ["trellis", *request["arguments"]]
     from trellis.__main__ import main
+
+    exec(request["before"], {})
 
     sys.exit(main())
 

@@ -66,6 +66,8 @@ class BatchEnv(abc.ABC):
     restorability: Restorability = Restorability.NONE
     why_not_restorable: str = "Use the single-path sampler, which never needs it."
     """Why the environment cannot be restored, and what would make it restorable."""
+    repeatable: bool = True
+    """Whether an episode is a function of its seed and its actions, as far as a trial shows."""
     most_rows: int | None = None
     """Largest useful batch for rollouts that advance together. None: no such limit."""
     seconds_per_step: float | None = None

@@ -8,6 +8,7 @@ where the run was interrupted.
 
 import contextlib
 import dataclasses
+import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ from trellis.runs.trainers import make_trainer as default_make_trainer
 from trellis.signals import StoppedAtOnce, stop_signals
 from trellis.training.base import TrainerBase
 from trellis.training.state import TrainState
+
+logger = logging.getLogger(__name__)
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
 """Called after each iteration with its state and metrics; False stops training."""
@@ -125,6 +128,7 @@ def train(
             return _train(trainer, folder, _load(trainer, folder), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
+    _warn_if_inexact(trainer)
     make_folder(folder)
     with locked(folder):
         require_empty(folder)  # Another process may have been quicker.
@@ -280,6 +284,7 @@ def _load(trainer: AnyTrainer, folder: Path) -> TrainState:
     require_same_run(folder, trainer.config)
     if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
         state = trainer.start()
+        _warn_if_inexact(trainer)
         write_config(folder, trainer.config)
         _save(trainer, folder, state)
         return state
@@ -295,6 +300,15 @@ def _load(trainer: AnyTrainer, folder: Path) -> TrainState:
     if read_config(folder) != trainer.config:
         write_config(folder, trainer.config)
     return state
+
+
+def _warn_if_inexact(trainer: AnyTrainer) -> None:
+    """Say at the start of a run that it could not be resumed bit for bit, and why not."""
+    if trainer.inexact:
+        logger.warning(
+            "%s: if this run is interrupted, it can be resumed, but not bit for bit.",
+            trainer.inexact,
+        )
 
 
 def _has_begun(folder: Path) -> bool:

@@ -5,6 +5,7 @@
 """
 
 import abc
+import logging
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -17,11 +18,16 @@ from trellis.training.build import MakeEnv, Model, env_maker
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.state import TrainState
 
+logger = logging.getLogger(__name__)
+
 State = TypeVar("State", bound=TrainState)
 
 
 class TrainerBase(abc.ABC, Generic[State]):
     """One configuration's loop."""
+
+    inexact: str = ""
+    """Why a run would not be resumed bit for bit; empty if it would."""
 
     def __init__(self, config: TrainConfig, model: Model, make_env: MakeEnv | None):
         self.config, self.model = config, model
@@ -65,6 +71,13 @@ class TrainerBase(abc.ABC, Generic[State]):
     def close(self) -> None:
         """Close all environments and release the workers that held them."""
         self._evaluator.close()
+
+    def _warn_if_inexact(self, consequence: str) -> None:
+        """Say, where a run cannot be resumed bit for bit, why not and what happens instead."""
+        if self.inexact:
+            logger.warning(
+                "%s: %s, but not bit for bit as it would have.", *(self.inexact, consequence)
+            )
 
     def _require_same_make(self, values: Mapping[str, Any], num_params: int) -> None:
         """Raise a ValueError if a checkpoint is of another environment or kind of policy."""

@@ -100,6 +100,20 @@ def _build_critic(config: TrainConfig, features: int) -> Critic | None:
             return MLPCritic(inputs, settings, config.policy.channels)
 
 
+def why_inexact(env: BatchEnv, *, starts_new_episodes: bool) -> str:
+    """Return why a run would not be resumed bit for bit; an empty text if it would.
+
+    Args:
+        env: a batch of the environment, of any size.
+        starts_new_episodes: whether every iteration starts with new episodes.
+    """
+    if not env.repeatable:
+        return f"{env.env_id} does not play the same episode twice from one seed"
+    if starts_new_episodes or env.restorability is envs.Restorability.SERIALIZABLE:
+        return ""
+    return f"{env.env_id} cannot be saved to a checkpoint"
+
+
 def build_sampler(
     config: TrainConfig, env: BatchEnv, make_env: MakeEnv, model: Model, *, shard: int = 0
 ) -> tuple[SinglePath | Vine, Estimator]:

@@ -331,5 +331,5 @@ def test_a_worker_that_was_killed_between_steps():
 
 
 def test_an_environment_that_cannot_be_made_in_a_worker():
-    with pytest.raises(EnvRaisedError, match="TypeError: .*unexpected keyword argument 'colour'"):
+    with pytest.raises(EnvRaisedError, match=r"TypeError: .*unexpected keyword argument 'colour'"):
         make_gym(Faulty, 2, fault=None, colour="red", workers=1)

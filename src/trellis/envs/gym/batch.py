@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis.closing import CLOSE_SECONDS, LATER_SECONDS, close_within
-from trellis.envs.batch import BatchEnv, Observation, Snapshot, Step
+from trellis.envs.batch import BatchEnv, Observation, Restorability, Snapshot, Step
 from trellis.envs.errors import EnvError, EnvInterrupted, EnvRaisedError, describe
 from trellis.envs.guard import Guard
 from trellis.envs.gym.answers import (
@@ -25,6 +25,7 @@ from trellis.envs.gym.answers import (
     check_parts,
     check_step,
 )
+from trellis.envs.gym.copies import repeats
 from trellis.envs.gym.state import find_method, reseed
 
 logger = logging.getLogger(__name__)
@@ -104,10 +105,14 @@ class GymBatch(BatchEnv):
             raise ValueError(f"{env_id}: {error}") from None
         self._last = self._observations.empty(self.num_envs)
         method = find_method(first, across_processes=across_processes)
+        trial = first
         if isinstance(method, str):
             self.why_not_restorable = method
         else:
             self.restorability, self._capture_env, self._restore_env = method
+            if self.restorability is Restorability.MEMORY:  # The environment itself stays as it is.
+                trial = method.restore(first, method.capture(first))
+        self.repeatable = repeats(trial)
         self.render_mode = first.render_mode
         self.current = np.zeros(1, np.int64)
         """The environment that is running, for errors about a worker that hangs."""

@@ -78,6 +78,24 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
     )
 
 
+def repeats(env: gymnasium.Env) -> bool:
+    """Return whether `env` plays the same episode twice from one seed. Steps `env`."""
+    observations = ObservationArrays(env.observation_space)
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    actions = [space.sample() for _ in range(TRIAL_STEPS)]
+    played = []
+    try:
+        for _ in range(2):
+            env.reset(seed=0)
+            played.append(_play(env, actions, observations))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # Training will meet the same error, and say where.
+        return True
+    return played[0] == played[1]
+
+
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     """Return a tried and exact way to copy `env`, or the reason why there is none."""
     method = copied_state(across_processes=across_processes)

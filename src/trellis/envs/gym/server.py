@@ -67,8 +67,8 @@ class GymServer(GymBatch):
             "action_space": self.action_space,
             "max_episode_steps": self.max_episode_steps,
         }
-        about = (arguments, self.restorability, self.why_not_restorable, self.render_mode)
-        return cloudpickle.dumps(about)
+        about = (self.restorability, self.why_not_restorable, self.repeatable, self.render_mode)
+        return cloudpickle.dumps((arguments, *about))
 
     def share(self, worker: int, start: int, num_envs: int, workers: int) -> None:
         """Use the shared memory, in which environments from `start` on are this worker's."""

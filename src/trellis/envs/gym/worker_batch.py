@@ -79,7 +79,7 @@ class WorkerBatch(BatchEnv):
             self._workers.send(0, GymServer.about)
             arguments, *about = cloudpickle.loads(self._collect([0])[0])
             super().__init__(num_envs=num_envs, **arguments)
-            self.restorability, self.why_not_restorable, self.render_mode = about
+            self.restorability, self.why_not_restorable, self.repeatable, self.render_mode = about
             self._share_memory()
         except BaseException:
             self._workers.close()
