@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-slow test-faults lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ test: setup  ## the fast tests, under five minutes on two cores
 
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
+
+test-faults: setup  ## the fault suite: attacks, signals, kills, environments that misbehave
+	rm -f build/faults.jsonl
+	$(BIN)/python -m pytest -m fault tests/faults --timeout 3600
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .
