@@ -39,9 +39,9 @@ VALUES = "values.json"
 REPLACED = ".old-"
 """Prefix of a checkpoint that is about to be replaced by one of the same number."""
 VALUES_BYTES = 1 << 24
-"""Largest values.json."""
+"""Largest size of values.json in bytes."""
 ARRAYS_BYTES = 1 << 32
-"""Largest arrays.safetensors."""
+"""Largest size of arrays.safetensors in bytes."""
 HEADER_BYTES = 1 << 20
 """Largest header of arrays.safetensors, which lists the arrays."""
 MOST_ARRAYS = 10_000
