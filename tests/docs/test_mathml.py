@@ -28,6 +28,11 @@ def test_a_formula_of_its_own(convert):
     assert "<mfrac>" in page
 
 
+def test_bars_are_delimiters(convert):
+    page = convert(r"$\lvert x \rvert$")
+    assert page.count('<mo lspace="0" rspace="0" stretchy="false">') == 2
+
+
 def test_an_unknown_command_is_an_error(convert):
     with pytest.raises(ValueError, match="foo"):
         convert(r"$\foo$")

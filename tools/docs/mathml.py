@@ -15,6 +15,9 @@ DELIMITERS = len(r"\(")
 SYMBOLS = {"~": "∼"}
 """Characters of the converter that browsers know as another operator."""
 
+BARS = ("|", "‖")
+"""Delimiters that are the same on both sides."""
+
 
 class MathML(Treeprocessor):
     """Replaces the elements of class `arithmatex` with MathML."""
@@ -34,9 +37,12 @@ def _converted(element: ElementTree.Element) -> ElementTree.Element:
     unknown = [part.text for part in math.iter() if part.text and part.text.startswith("\\")]
     if unknown:
         raise ValueError(f"MathML has no word for {', '.join(unknown)} in the formula {latex}")
-    for part in math.iter("mi"):
+    for part in math.iter():
         symbol = html.unescape(part.text or "")
-        if len(symbol) == 1 and unicodedata.category(symbol) == "Sm":
+        if part.tag == "mo" and symbol in BARS and not part.attrib:
+            # As an operator between two terms it would have space and grow.
+            part.attrib |= {"stretchy": "false", "lspace": "0", "rspace": "0"}
+        elif part.tag == "mi" and len(symbol) == 1 and symbol not in BARS and _is_symbol(symbol):
             # The converter takes some relations, such as \sim, for letters, which have no space.
             part.tag, part.text = "mo", SYMBOLS.get(symbol, symbol)
     math.set("alttext", latex)
@@ -45,6 +51,10 @@ def _converted(element: ElementTree.Element) -> ElementTree.Element:
     wrapper.append(math)
     wrapper.tail = element.tail
     return wrapper
+
+
+def _is_symbol(character: str) -> bool:
+    return unicodedata.category(character) == "Sm"
 
 
 class MathMLExtension(Extension):
