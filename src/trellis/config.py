@@ -378,9 +378,8 @@ def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     hints = get_type_hints(kind)
     unknown = values.keys() - hints.keys()
     if unknown:
-        raise ValueError(
-            f"{kind.__name__} has no setting {shown(', '.join(sorted(unknown)))[1:-1]}"
-        )
+        names = shown(", ".join(sorted(unknown)), quotes=False)
+        raise ValueError(f"{kind.__name__} has no setting {names}")
     if kind is TrainConfig and "env" not in values:  # The one setting without a default.
         raise ValueError("TrainConfig needs the setting env")
     return kind(
