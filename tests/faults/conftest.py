@@ -5,6 +5,7 @@ A test counts its trials with the fixture `trial`. Every process writes its coun
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -12,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from trellis import TRPO, presets
+from trellis.runs.run import train
+from trellis.training.trainer import Trainer
 
 COUNTS = Path(__file__).parents[2] / "build" / "faults"
 TRIED: Counter[str] = Counter()
@@ -29,6 +34,37 @@ def count_trial(kind: str, number: int = 1) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def trial():
     return count_trial
+
+
+@pytest.fixture(scope="session")
+def good_run(tmp_path_factory):
+    """A finished run of two iterations, with the programs of the command line's tests."""
+    preset = presets.resolve("CartPole-v1")
+    config = dataclasses.replace(
+        preset,
+        total_steps=2 * 64,
+        sampling=dataclasses.replace(preset.sampling, num_envs=4, steps_per_env=16),
+        policy=dataclasses.replace(preset.policy, hidden=(8,)),
+        estimation=dataclasses.replace(preset.estimation, critic_epochs=1),
+        checkpoint_every=64,
+        eval_every=64,
+        eval_episodes=2,
+        env_options={"max_episode_steps": 20},
+    )
+    folder = tmp_path_factory.mktemp("good") / "run"
+    trainer = Trainer(config)
+    train(trainer, folder, quiet=True, tensorboard=False)
+    trainer.close()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def good_agent(good_run):
+    """The agent of that run, saved."""
+    agent = TRPO.load(good_run)
+    agent.save(good_run.with_name("agent"))
+    agent.close()
+    return good_run.with_name("agent")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

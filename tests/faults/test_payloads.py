@@ -16,33 +16,11 @@ import pytest
 
 from tests.faults.commands import COMMANDS, MEMORY_BYTES, execute
 from tests.faults.payloads import PAYLOADS, Payload, Place
-from trellis.cli.main import main
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("imageio_ffmpeg")
 
-OPTIONS = {
-    "--sampling.num-envs": 4,
-    "--sampling.steps-per-env": 16,
-    "--policy.hidden": 8,
-    "--estimation.critic-hidden": 8,
-    "--estimation.critic-epochs": 1,
-    "--steps": 128,
-    "--checkpoint-every": 64,
-    "--eval-every": 64,
-    "--eval-episodes": 2,
-    "--env-options": "max_episode_steps=20",
-}
 MODULES = ("payload", "pack", "pack.inner", "this", "run", "run.payload")
-
-
-@pytest.fixture(scope="session")
-def good_run(tmp_path_factory):
-    """A finished run of two iterations."""
-    folder = tmp_path_factory.mktemp("good") / "run"
-    options = [str(part) for pair in OPTIONS.items() for part in pair]
-    assert main(["train", "CartPole-v1", *options, "--out", str(folder)]) == 0
-    return folder
 
 
 @pytest.fixture(scope="session")
