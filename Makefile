@@ -38,9 +38,10 @@ test: setup  ## the fast tests, under five minutes on two cores
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-test-faults: setup  ## the fault suite: attacks, signals, kills, environments that misbehave
-	rm -f build/faults.jsonl
-	$(BIN)/python -m pytest -m fault tests/faults --timeout 3600
+test-faults: setup  ## the fault suite: attacks, signals, kills, bad environments, and its table
+	rm -rf build/faults
+	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 3600
+	$(BIN)/python -m tests.faults.table
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .
