@@ -40,7 +40,7 @@ test-slow: setup  ## the long tests
 
 test-faults: setup  ## the fault suite: attacks, signals, kills, environments that misbehave
 	rm -f build/faults.jsonl
-	$(BIN)/python -m pytest -m fault tests/faults --timeout 3600
+	$(BIN)/python -m pytest -m fault --timeout 3600
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .

@@ -5,10 +5,18 @@ machine is part of; anything else is the address of its head, HOST:PORT.
 """
 
 import os
-import secrets
 import socket
 import threading
 from typing import Any
+
+from trellis.cluster.security import (
+    asks_for_token,
+    forget,
+    private_settings,
+    use_token,
+    warn_if_open,
+)
+from trellis.signals import delayed_signals
 
 REACH_SECONDS = 5.0
 """Time for the head's port to accept a connection."""
@@ -16,12 +24,10 @@ CONNECT_SECONDS = 15.0
 """Time for Ray to join the cluster."""
 OBJECT_STORE_BYTES = 256 << 20
 """Object store of a Ray that is started here: only a few vectors pass through it."""
-TOKEN = "RAY_AUTH_TOKEN"
-"""Environment variable with the token that Ray asks for."""
 _users = 0
 """Number of users of the connection that this process has made."""
-_own_token = False
-"""Whether the token is of a cluster that was started here."""
+_variables: list[str] = []
+"""Environment variables that were set for the cluster of this process."""
 
 
 class ClusterError(RuntimeError):
@@ -42,7 +48,7 @@ def load_ray() -> Any:
 
 def connect(cluster: str) -> bool:
     """Join the cluster, unless this process is in one; return whether `disconnect` must follow."""
-    global _users, _own_token
+    global _users
     ray = load_ray()
     if ray.is_initialized():
         _users += _users > 0
@@ -50,38 +56,60 @@ def connect(cluster: str) -> bool:
     # Nothing of what runs here is anybody else's business.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if cluster == "local":
-        # Other users of this machine must not be able to run code as this one: Ray asks for a
-        # token, and would leave one in the home directory if there were none.
-        if TOKEN not in os.environ:
-            os.environ[TOKEN] = secrets.token_hex(32)
-            _own_token = True
-        # By default Ray has workers stand back behind all else on the machine (nice 15). These do
-        # what this process would have done itself.
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level="ERROR",
-        )
+        _start(ray)
     else:
+        asks = None
         if cluster != "auto":
             _reach(cluster)
-        _join(ray, cluster)
+            asks = asks_for_token(cluster)
+            if asks:
+                _variables.extend(use_token())
+        try:
+            _join(ray, cluster)
+        except BaseException:
+            _forget_variables()
+            raise
+        if asks is None:
+            cluster = ray.get_runtime_context().gcs_address
+            asks = asks_for_token(cluster)
+        warn_if_open(cluster, asks)
     _users = 1
     return True
 
 
 def disconnect() -> None:
     """Leave the cluster, with the last user of it; one that was started here ends."""
-    global _users, _own_token
+    global _users
     _users -= 1
     if _users:
         return
     load_ray().shutdown()
-    if _own_token:  # Another cluster has another token.
-        os.environ.pop(TOKEN, None)
-        _own_token = False
+    _forget_variables()
+
+
+def _forget_variables() -> None:
+    forget(_variables)
+    _variables.clear()
+
+
+def _start(ray: Any) -> None:
+    """Start Ray on this machine, whole or not at all: signals wait until it is there."""
+    # By default Ray has workers stand back behind all else on the machine (nice 15). These do
+    # what this process would have done itself.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    try:
+        with delayed_signals(), private_settings() as variables:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                logging_level="ERROR",
+            )
+            _variables.extend(variables)
+    except BaseException:
+        ray.shutdown()
+        _forget_variables()
+        raise
 
 
 def _reach(address: str) -> None:
