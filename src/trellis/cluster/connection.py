@@ -6,9 +6,11 @@ machine is part of; anything else is the address of its head, HOST:PORT.
 
 import os
 import socket
+import subprocess
 import threading
 from typing import Any
 
+from trellis.cluster.reaper import start_reaper, stop_reaper
 from trellis.cluster.security import (
     asks_for_token,
     forget,
@@ -28,6 +30,8 @@ _users = 0
 """Number of users of the connection that this process has made."""
 _variables: list[str] = []
 """Environment variables that were set for the cluster of this process."""
+_reaper: subprocess.Popen[bytes] | None = None
+"""The process that ends a Ray of this process if it is killed."""
 
 
 class ClusterError(RuntimeError):
@@ -67,7 +71,7 @@ def connect(cluster: str) -> bool:
         try:
             _join(ray, cluster)
         except BaseException:
-            _forget_variables()
+            _clean_up()
             raise
         if asks is None:
             cluster = ray.get_runtime_context().gcs_address
@@ -84,12 +88,16 @@ def disconnect() -> None:
     if _users:
         return
     load_ray().shutdown()
-    _forget_variables()
+    _clean_up()
 
 
-def _forget_variables() -> None:
+def _clean_up() -> None:
+    """Remove what belonged to the cluster: its environment variables, and its reaper."""
+    global _reaper
     forget(_variables)
     _variables.clear()
+    stop_reaper(_reaper)
+    _reaper = None
 
 
 def _start(ray: Any) -> None:
@@ -97,8 +105,10 @@ def _start(ray: Any) -> None:
     # By default Ray has workers stand back behind all else on the machine (nice 15). These do
     # what this process would have done itself.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    global _reaper
     try:
         with delayed_signals(), private_settings() as variables:
+            _reaper = start_reaper(os.path.dirname(ray.__file__))
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -108,7 +118,7 @@ def _start(ray: Any) -> None:
             _variables.extend(variables)
     except BaseException:
         ray.shutdown()
-        _forget_variables()
+        _clean_up()
         raise
 
 
