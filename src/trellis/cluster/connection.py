@@ -5,10 +5,20 @@ machine belongs to. Anything else is the address of the head, HOST:PORT.
 """
 
 import os
-import secrets
 import socket
+import subprocess
 import threading
 from typing import Any
+
+from trellis.cluster.reaper import start_reaper, stop_reaper
+from trellis.cluster.security import (
+    asks_for_token,
+    forget,
+    private_settings,
+    use_token,
+    warn_if_open,
+)
+from trellis.signals import delayed_signals
 
 REACH_SECONDS = 5.0
 """Time limit for the head's port to accept a connection."""
@@ -16,12 +26,12 @@ CONNECT_SECONDS = 15.0
 """Time limit for Ray to join the cluster."""
 OBJECT_STORE_BYTES = 256 << 20
 """Size of the object store of a local Ray; only a few vectors pass through it."""
-TOKEN = "RAY_AUTH_TOKEN"
-"""Environment variable with Ray's authentication token."""
 _users = 0
 """Number of users of the connection that this process made."""
-_own_token = False
-"""Whether this process created the token for a cluster that it started."""
+_variables: list[str] = []
+"""Environment variables that this process set for its cluster."""
+_reaper: subprocess.Popen[bytes] | None = None
+"""Process that ends the Ray of this process if this process is killed."""
 
 
 class ClusterError(RuntimeError):
@@ -42,7 +52,7 @@ def load_ray() -> Any:
 
 def connect(cluster: str) -> bool:
     """Join the cluster, unless already connected; return whether `disconnect` must follow."""
-    global _users, _own_token
+    global _users
     ray = load_ray()
     if ray.is_initialized():
         _users += _users > 0
@@ -50,37 +60,65 @@ def connect(cluster: str) -> bool:
     # Send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if cluster == "local":
-        # With a token, other users of this machine cannot run code as this user. Without one in the
-        # environment, Ray would write a token to the home directory.
-        if TOKEN not in os.environ:
-            os.environ[TOKEN] = secrets.token_hex(32)
-            _own_token = True
-        # By default Ray gives workers a low priority (nice 15). These do the work of this process.
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            logging_level="ERROR",
-        )
+        _start(ray)
     else:
+        asks = None
         if cluster != "auto":
             _reach(cluster)
-        _join(ray, cluster)
+            asks = asks_for_token(cluster)
+            if asks:
+                _variables.extend(use_token())
+        try:
+            _join(ray, cluster)
+        except BaseException:
+            _clean_up()
+            raise
+        if asks is None:
+            cluster = ray.get_runtime_context().gcs_address
+            asks = asks_for_token(cluster)
+        warn_if_open(cluster, asks)
     _users = 1
     return True
 
 
 def disconnect() -> None:
     """Leave the cluster after its last user; a cluster that was started here stops."""
-    global _users, _own_token
+    global _users
     _users -= 1
     if _users:
         return
     load_ray().shutdown()
-    if _own_token:  # The next cluster needs a new token.
-        os.environ.pop(TOKEN, None)
-        _own_token = False
+    _clean_up()
+
+
+def _clean_up() -> None:
+    """Remove the environment variables and the reaper of the cluster."""
+    global _reaper
+    forget(_variables)
+    _variables.clear()
+    stop_reaper(_reaper)
+    _reaper = None
+
+
+def _start(ray: Any) -> None:
+    """Start Ray on this machine; signals wait until it runs, so that it never starts in part."""
+    # By default Ray gives workers a low priority (nice 15). These do the work of this process.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    global _reaper
+    try:
+        with delayed_signals(), private_settings() as variables:
+            _reaper = start_reaper(os.path.dirname(ray.__file__))
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                logging_level="ERROR",
+            )
+            _variables.extend(variables)
+    except BaseException:
+        ray.shutdown()
+        _clean_up()
+        raise
 
 
 def _reach(address: str) -> None:

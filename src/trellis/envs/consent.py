@@ -135,19 +135,32 @@ def _find(module: str, path: list[str] | None) -> ModuleSpec | None:
     found, name, finders = None, "", [PathFinder] if path else list(sys.meta_path)
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
-        specs = (finder.find_spec(name, path) for finder in finders)
+        specs = (_ask(finder, name, path) for finder in finders)
         found = next((spec for spec in specs if spec is not None), None)
         if found is None:
             return None
-        path = list(found.submodule_search_locations or [])
+        path = _folders(found)
     return found
+
+
+def _ask(finder: Any, name: str, path: list[str] | None) -> ModuleSpec | None:
+    try:
+        return finder.find_spec(name, path)
+    except KeyError:  # A package without __init__.py, whose parent has not been imported.
+        return PathFinder.find_spec(name.rpartition(".")[2], path)
 
 
 def _location(spec: ModuleSpec | None) -> str | None:
     if spec is None:
         return None
-    places = [spec.origin, *(spec.submodule_search_locations or [])]
-    return next((place for place in places if place), None)
+    return next((place for place in (spec.origin, *_folders(spec)) if place), None)
+
+
+def _folders(spec: ModuleSpec) -> list[str]:
+    """Return the folders that a package is searched in."""
+    folders = spec.submodule_search_locations or []
+    # Without __init__.py this is an object that would look up the parent in sys.modules.
+    return list(getattr(folders, "_path", folders))
 
 
 def _names_file(value: Any) -> bool:

@@ -380,7 +380,7 @@ def _warn_if_inexact(trainer: AnyTrainer) -> None:
     """Warn at the start of a run that it cannot be resumed bit for bit, and say why."""
     if trainer.inexact:
         logger.warning(
-            "%s: this run can be resumed, but not bit for bit.",
+            "%s: if this run is interrupted, it can be resumed, but not bit for bit.",
             trainer.inexact,
         )
 
