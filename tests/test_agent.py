@@ -2,9 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
-import os
-import shutil
 import sys
 
 import gymnasium
@@ -14,7 +11,6 @@ from gymnasium import spaces
 
 from tests import forge, probes
 from trellis import TRPO, EstimationConfig, SamplingConfig, envs, presets
-from trellis.checkpoint_format import CheckpointError
 from trellis.config import StepConfig
 from trellis.envs.consent import ConsentError
 from trellis.policies.distributions import Categoricals
@@ -154,93 +150,6 @@ def test_a_loaded_agent_imports_no_module_without_consent(tmp_path, monkeypatch)
     assert trap.exists()
     for name in ("package.evil", "package"):
         sys.modules.pop(name)
-
-
-class Killed(BaseException):
-    """The process ends here: nothing that follows has an effect."""
-
-
-SYSTEM_CALLS = (
-    *("open", "mkdir", "replace", "rename", "fsync", "unlink", "rmdir", "write"),
-    *("listdir", "scandir", "stat"),
-)
-
-
-def kill_at(point: int, action) -> bool:
-    """Do something, killed at this call of the system; return whether it came so far."""
-    calls = 0
-
-    def dying(real):
-        def call(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls > point:
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in SYSTEM_CALLS:
-            patch.setattr(os, name, dying(getattr(os, name)))
-        try:
-            action()
-        except Killed:
-            return True
-    return False
-
-
-@pytest.fixture(scope="module")
-def two_agents(tmp_path_factory):
-    """Two agents with other settings, each after one and after two iterations, by folder."""
-    root, agents = tmp_path_factory.mktemp("agents"), {}
-    for seed in (5, 6):
-        agent = make_agent(seed=seed)
-        for iteration in (1, 2):
-            agent.learn(256).save(root / f"{seed}-{iteration}")
-            agents[seed, iteration] = TRPO.load(root / f"{seed}-{iteration}", policy=TINY)
-    return root, agents
-
-
-@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 1), (2, 2)])
-def test_an_agent_is_replaced_in_one_step(tmp_path, two_agents, old, new):
-    """Killed at any call of the system, the folder holds the old agent or the new one, whole."""
-    root, agents = two_agents
-    both = [(5, agents[5, old].theta), (6, agents[6, new].theta)]
-    found = []
-    for point in itertools.count():
-        folder = tmp_path / str(point)
-        shutil.copytree(root / f"5-{old}", folder)
-        killed = kill_at(point, lambda: agents[6, new].save(folder))  # noqa: B023
-        loaded = TRPO.load(folder, policy=TINY)
-        found.append(
-            [
-                loaded.config.seed == seed and loaded.theta.tobytes() == theta.tobytes()
-                for seed, theta in both
-            ]
-        )
-        assert sum(found[-1]) == 1, f"killed at call {point}: settings and parameters are mixed"
-        if not killed:
-            break
-        agents[6, new].save(folder)  # What a kill leaves is no obstacle.
-        assert TRPO.load(folder, policy=TINY).config.seed == 6
-        assert len(list((folder / "checkpoints").iterdir())) == 1
-    assert point > 30
-    switch = found.index([False, True])
-    assert all(which == [False, True] for which in found[switch:])
-
-
-def test_a_first_save_that_is_killed_leaves_nothing_or_the_agent(tmp_path, two_agents):
-    _, agents = two_agents
-    for point in itertools.count():
-        folder = tmp_path / str(point)
-        killed = kill_at(point, lambda: agents[6, 1].save(folder))  # noqa: B023
-        try:
-            assert TRPO.load(folder, policy=TINY).config.seed == 6
-        except (FileNotFoundError, CheckpointError):
-            assert killed
-        if not killed:
-            break
 
 
 def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):

@@ -169,8 +169,9 @@ def bounded(config: TrainConfig) -> TrainConfig:
                 f"{name} must be at most {MOST_LAYERS} layers of at most {MOST_UNITS:,} units,"
                 f" got {shown(value)}"
             )
-        if isinstance(value, int) and value > LARGEST.get(name, INT64):
-            raise ValueError(f"{name} must be at most {LARGEST[name]:,}, got {shown(value)}")
+        limit = LARGEST.get(name, INT64)
+        if isinstance(value, int) and value > limit:
+            raise ValueError(f"{name} must be at most {limit:,}, got {shown(value)}")
     if config.sampling.most_steps > MOST_STATES:
         raise ValueError(
             f"sampling describes {config.sampling.most_steps:,} steps per iteration, more than the"

@@ -19,6 +19,7 @@ MOST_VALUES = 1 << 24
 """Largest number of values in an observation or action that is read from a file."""
 LONGEST_TEXT = 1 << 16
 """Largest number of characters of a space's text that is read."""
+BOUNDS = ("low", "high")
 BOX_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 """Data types that a Box may have in a file."""
 
@@ -36,7 +37,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any] | None:
     """
     match space:
         case spaces.Box():
-            bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
+            bounds = {name: _bound(getattr(space, name)) for name in BOUNDS}
             return {"box": list(space.shape), **bounds, "dtype": np.dtype(space.dtype).name}
         case spaces.Discrete():
             return {"discrete": int(space.n), "start": int(space.start)}
@@ -57,6 +58,17 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any] | None:
             return None
 
 
+def same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Return whether two spaces have the same structure and shapes; bounds may differ."""
+    return _structure(space_to_json(one)) == _structure(space_to_json(other))
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value["box"] if "box" in value else {k: _structure(v) for k, v in value.items()}
+    return [_structure(item) for item in value] if isinstance(value, list) else value
+
+
 def space_from_json(values: Mapping[str, Any]) -> spaces.Space[Any]:
     """Return the space that `space_to_json` described.
 
@@ -74,9 +86,7 @@ def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
         shape, dtype = _shape(values["box"]), values["dtype"]
         if dtype not in BOX_DTYPES:
             raise ValueError(dtype)
-        low, high = (
-            np.broadcast_to(np.array(values[name], dtype), shape) for name in ("low", "high")
-        )
+        low, high = (np.broadcast_to(np.array(values[name], dtype), shape) for name in BOUNDS)
         return spaces.Box(low.copy(), high.copy(), shape, np.dtype(dtype).type)
     if "discrete" in values:
         return spaces.Discrete(values["discrete"], start=values["start"])

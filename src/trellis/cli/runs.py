@@ -211,5 +211,10 @@ def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv
 
     config = policy.config
     env = envs.make(config.env, num_envs, **{**config.env_options, **options})
-    require_fit(policy.policy, env.observation_space, env.action_space, config.env)
+    try:
+        require_fit(policy.policy, env.observation_space, env.action_space, config.env)
+        policy.require_spaces((env.observation_space, env.action_space), config.env)
+    except ValueError:
+        env.close()
+        raise
     return env

@@ -1,8 +1,10 @@
 """`trellis train` and `trellis resume`."""
 
+import collections
 import contextlib
 import os
 import shlex
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -140,15 +142,18 @@ def _pin_threads(config: "TrainConfig") -> None:
 
 def _summary(folder: Path, state: "TrainState") -> int:
     """Print what the run has reached and which commands come next."""
-    from trellis.runs.log import read_metrics
+    from trellis.runs.log import stream_metrics
 
-    rows = read_metrics(folder)
-    final = rows[-1] if rows else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opening the log has warned already.
+        last = collections.deque(stream_metrics(folder), maxlen=1)
+    final = last[0] if last else {}
     print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
-    if final.get("eval_return_mean") is not None:
+    mean, std = final.get("eval_return_mean"), final.get("eval_return_std")
+    if isinstance(mean, float) and isinstance(std, float):
         print(
-            f"Last evaluation: return {final['eval_return_mean']:,.1f}"
-            f" ± {final['eval_return_std']:,.1f} (best evaluation {state.best_return:,.1f})."
+            f"Last evaluation: return {mean:,.1f} ± {std:,.1f}"
+            f" (best evaluation {state.best_return:,.1f})."
         )
     print("Next steps:")
     for command, purpose in NEXT_STEPS.items():

@@ -37,6 +37,7 @@ from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
 from trellis.policies.saved_layout import read_count, read_layout, specs_of
 from trellis.safe_files import is_there
+from trellis.space_json import same_layout
 from trellis.spaces import (
     ActionMap,
     Encoder,
@@ -142,10 +143,16 @@ class SavedPolicy:
                 the run's evaluations do it.
             rng: where the noise of sampled actions comes from.
         """
-        single = is_single(observation, self.spaces[0])
-        batch = add_batch_axis(observation) if single else observation
         stochastic = None if deterministic is None else not deterministic
-        actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
+        try:
+            single = is_single(observation, self.spaces[0])
+            batch = add_batch_axis(observation) if single else observation
+            actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the policy cannot act on this observation ({error}); its space is"
+                f" {shown(str(self.spaces[0]), quotes=False)}"
+            ) from error
         return actions[0] if single else actions
 
     def actor(
@@ -169,6 +176,18 @@ class SavedPolicy:
             return distribution.sample(params, distribution.noise(rng, (len(features),)))
 
         return act
+
+    def require_spaces(self, spaces: Spaces, env_id: str) -> None:
+        """Raise a ValueError if an environment does not have the spaces of this policy."""
+        for name, ours, theirs in zip(
+            ("observations", "actions"), self.spaces, spaces, strict=True
+        ):
+            if not same_layout(ours, theirs):
+                raise ValueError(
+                    f"the policy does not fit the {name} of {env_id}: they are"
+                    f" {shown(str(theirs), quotes=False)}, those of the policy are"
+                    f" {shown(str(ours), quotes=False)}"
+                )
 
     @functools.cached_property
     def _encode(self) -> Encoder:

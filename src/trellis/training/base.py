@@ -79,12 +79,20 @@ class TrainerBase(abc.ABC, Generic[State]):
         self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]
     ) -> None:
         """Raise `MismatchError` if a checkpoint is of another environment or kind of policy."""
-        ours, theirs = describe(self.model.spaces, self.policy)["spaces"], values.get("spaces")
-        for name, text in ours.items():
-            found = theirs.get(name) if isinstance(theirs, Mapping) else None
+        ours = describe(self.model.spaces, self.policy)
+        texts = values.get("spaces")
+        for name, text in ours["spaces"].items():
+            found = texts.get(name) if isinstance(texts, Mapping) else None
             if found != text:
                 raise MismatchError(
                     f"this checkpoint is of another environment: its {name} is"
                     f" {shown(found, 200, quotes=False)}, that of {self.config.env} is {text}"
+                )
+            key = name.replace(" ", "_")  # Described by the first checkpoints in words alone.
+            if values.get(key, ours[key]) != ours[key]:
+                raise MismatchError(
+                    f"this checkpoint is of another environment: its {key} is"
+                    f" {shown(values[key], 200)}, that of {self.config.env} is"
+                    f" {shown(ours[key], 200)}"
                 )
         require_state(arrays, values, self.config, self.policy, self.model.spaces)

@@ -50,6 +50,8 @@ def check_header(config: TrainConfig, header: Header, policy: Policy | None = No
     try:
         spaces = read_spaces(header.values, config.env)
     except MismatchError:
+        if header.values.get("observation_space") is not None:
+            raise
         expected = {"discounted_return": _discounted_return(config)}
         require_specs(header.specs, expected)
         return
