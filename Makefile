@@ -5,8 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults lint types docs docs-pages docs-serve
-.PHONY: format bench clean
+.PHONY: help setup demo test test-slow test-faults lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,9 +38,9 @@ test: setup  ## the fast tests, under five minutes on two cores
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-test-faults: setup  ## the whole matrix of faults, and its table in the docs
+test-faults: setup  ## the fault suite: attacks, signals, kills, bad environments, and its table
 	rm -rf build/faults
-	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 600
+	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 3600
 	$(BIN)/python -m tests.faults.table
 
 lint: setup  ## ruff and the order of imports

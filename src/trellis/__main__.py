@@ -1,10 +1,31 @@
-"""`python -m trellis`."""
+"""Entry point of `trellis` and of `python -m trellis`: runs one command, then ends the process.
+
+Signal handlers are set before anything heavy is imported, so Ctrl-C never shows a traceback.
+Threads and forks that an environment leaves behind do not keep the process alive.
+"""
 
 import sys
 from pathlib import Path
 
 import trellis
-from trellis.cli.main import main
+from trellis import closing
+from trellis.signals import StoppedAtOnce, raised_signals
+
+
+def main() -> int:
+    """Run the command in `sys.argv` and return its exit code."""
+    try:
+        with raised_signals():
+            from trellis.cli.leaving import end_without_closing, leave
+            from trellis.cli.main import main as run_command
+
+            closing.on_hang = end_without_closing
+            code = run_command()
+    except StoppedAtOnce as stopped:  # Before the command started, or after it ended.
+        return 128 + stopped.received
+    leave(code)
+    return code
+
 
 if __name__ == "__main__":
     # Python puts the current folder first on the import path; commands search it only if their

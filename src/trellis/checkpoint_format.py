@@ -43,9 +43,9 @@ VALUES_BYTES = 1 << 24
 ARRAYS_BYTES = 1 << 31
 """Largest size of arrays.safetensors in bytes."""
 HEADER_BYTES = 1 << 20
-"""Largest header of arrays.safetensors, which lists the arrays."""
+"""Largest size in bytes of the header of arrays.safetensors, which lists the arrays."""
 QUICK_BYTES = 1 << 26
-"""Size up to which a file that does not fit is hashed, to tell damage from a mismatch."""
+"""Size in bytes up to which a file that does not fit is hashed, to tell damage from a mismatch."""
 MOST_ARRAYS = 10_000
 """Largest number of arrays in a checkpoint."""
 DTYPES = {

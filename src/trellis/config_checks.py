@@ -85,10 +85,10 @@ def _read_object(kind: Any, values: Any, name: str, prefix: str) -> Any:
     _require(isinstance(values, Mapping), name, "a JSON object", values)
     hints = get_type_hints(kind)
     for unknown in sorted(values.keys() - hints.keys()):
-        near = difflib.get_close_matches(unknown[:60], hints, n=1)
+        near = difflib.get_close_matches(unknown[:100], hints, n=1)
         hint = f"did you mean {prefix}{near[0]}?" if near else f"it has {', '.join(hints)}"
-        shown_name = shown(f"{prefix}{unknown}", quotes=False)
-        raise ValueError(f"{name} has no setting {shown_name}; {hint}")
+        found = prefix + shown(unknown, quotes=False)
+        raise ValueError(f"{name} has no setting {found}; {hint}")
     for field in dataclasses.fields(kind):
         optional = field.default, field.default_factory
         if field.name not in values and optional == (dataclasses.MISSING, dataclasses.MISSING):

@@ -4,6 +4,7 @@ Every case runs in this process, and none trains.
 """
 
 import json
+import os
 import shlex
 import sys
 
@@ -260,11 +261,23 @@ def test_without_the_hook_of_tyro_a_mistake_still_exits_with_2(monkeypatch, caps
     assert "--jsn" in capsys.readouterr().err
 
 
-def test_nobody_reads_the_output_any_more(monkeypatch, capsys):
+@pytest.mark.parametrize("write_through", [False, True])
+def test_nobody_reads_the_output_any_more(write_through, monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as stream:
+        stream.reconfigure(write_through=write_through)
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["presets"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_closed_pipe_elsewhere_is_an_error(monkeypatch):
     def closed(*_, **__):
-        raise BrokenPipeError
+        raise BrokenPipeError("the simulator is gone")
 
     monkeypatch.setattr("builtins.print", closed)
-    monkeypatch.setattr("trellis.cli.main._discard_closed_output", lambda: True)
-    assert main(["presets"]) == 141
-    assert capsys.readouterr().err == ""
+    reader, writer = os.pipe()
+    with open(writer, "w") as stream, open(reader):
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["presets"]) == 1

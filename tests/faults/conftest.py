@@ -4,31 +4,14 @@ A test counts its trials with the fixture `trial`. Every process writes its coun
 `build/faults/`; `python -m tests.faults.table` makes the table in docs/reference/faults.md of them.
 """
 
-import contextlib
 import dataclasses
-import json
-import os
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.faults.counts import TRIED, count_trial, write_counts
 from trellis import TRPO, presets
 from trellis.runs.run import train
 from trellis.training.trainer import Trainer
-
-COUNTS = Path(__file__).parents[2] / "build" / "faults"
-TRIED: Counter[str] = Counter()
-HELD: Counter[str] = Counter()
-
-
-@contextlib.contextmanager
-def count_trial(kind: str, number: int = 1) -> Iterator[None]:
-    """Count trials of a class; they hold if nothing is raised."""
-    TRIED[kind] += number
-    yield
-    HELD[kind] += number
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +53,4 @@ def good_agent(good_run):
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the counts of a run of the whole suite, which selects the marker `fault`."""
     if TRIED and "fault" in str(session.config.option.markexpr):
-        COUNTS.mkdir(parents=True, exist_ok=True)
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        counts = {kind: [TRIED[kind], HELD[kind]] for kind in sorted(TRIED)}
-        (COUNTS / f"{worker}-{os.getpid()}.json").write_text(json.dumps(counts, indent=1))
+        write_counts()

@@ -8,8 +8,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.faults.counts import FOLDER
+
 ROOT = Path(__file__).parents[2]
-COUNTS = ROOT / "build" / "faults"
 PAGE = ROOT / "docs" / "reference" / "faults.md"
 HEAD = """# Fault suite
 
@@ -28,6 +29,9 @@ A sample of each class is part of `make test`. [Trust](trust.md) explains what i
 - **Saving** is interrupted: the process is killed, or there is no space. The folder holds the old
   state or the new one, whole.
 - **Fuzzing** generates content. The reader returns a value or raises an expected error.
+- **Misbehaving environments** raise, hang, exit, fork or return wrong values. The command trains as
+  without the fault, or ends with one line that names the environment, the step and the seed. It
+  leaves no process, thread, descriptor or shared memory behind.
 
 """
 
@@ -36,7 +40,7 @@ def read_counts() -> tuple[Counter[str], Counter[str]]:
     """Return the trials and the trials that held, by class."""
     tried: Counter[str] = Counter()
     held: Counter[str] = Counter()
-    for path in sorted(COUNTS.glob("*.json")):
+    for path in sorted(FOLDER.glob("*.json")):
         for kind, (all_of_them, good) in json.loads(path.read_text()).items():
             tried[kind] += all_of_them
             held[kind] += good
@@ -47,7 +51,7 @@ def main() -> int:
     """Write the page; return 1 if there are no counts."""
     tried, held = read_counts()
     if not tried:
-        print(f"there are no counts in {COUNTS}: run `make test-faults`", file=sys.stderr)
+        print(f"there are no counts in {FOLDER}: run `make test-faults`", file=sys.stderr)
         return 1
     lines = ["| class | tried | held |", "|---|---:|---:|"]
     lines += [f"| {kind} | {tried[kind]:,} | {held[kind]:,} |" for kind in sorted(tried)]

@@ -55,6 +55,8 @@ class State:
 class FakeTrainer:
     """θ walks at random, pushed by an environment whose position lives here, not in the state."""
 
+    inexact = ""
+
     def __init__(self, config: TrainConfig, during: Any = None):
         self.config, self.during = config, during
         self.position = np.zeros(4)

@@ -59,5 +59,5 @@ def say(text: str) -> None:
     """Print a message to standard error. A closed terminal is no error."""
     # A file may put control characters into a message; a terminal must not obey them.
     shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed.
         print(shown, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@
 | 2 | the command line, a file or a run folder is not valid |
 | 3 | another process uses the run folder (`RunLockedError`) |
 | 4 | the folder for a new run already holds a run (`RunExistsError`) |
-| 128 + n | stopped by signal n: 130 after Ctrl-C, 143 after SIGTERM, 141 after a closed pipe |
+| 128 + n | stopped by signal n: 129 SIGHUP, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM |
 
 Results go to standard output, everything else to standard error. An error is one message that says
 what to do next; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside
@@ -15,6 +15,7 @@ the commands that need them, so `trellis --help` is quick.
 """
 
 import os
+import select
 import shlex
 import sys
 import traceback
@@ -68,8 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             name, *rest = args
             function = options.find_entry(COMMANDS, name, "command", "trellis")
             if function in READ_THEIR_OWN:
-                return function(rest)
-            return options.read(function, f"trellis {name}", rest)
+                code = function(rest)
+            else:
+                code = options.read(function, f"trellis {name}", rest)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # Here, so that a closed pipe has its exit code.
+            return code
         except SystemExit as done:
             return done.code if isinstance(done.code, int) else 1
         except (Exception, KeyboardInterrupt) as error:
@@ -82,8 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _explain(error: BaseException, debug: bool, args: Sequence[str]) -> int:
     """Print one message and return the exit code."""
+    inner = getattr(error, "error", None)  # An environment raised KeyboardInterrupt.
+    if isinstance(inner, Exception):
+        error = inner
     if isinstance(error, KeyboardInterrupt):
-        say(str(error) or "Stopped.")
+        say("\n".join([str(error) or "Stopped.", *getattr(error, "__notes__", ())]))
         return SIGNALLED + int(getattr(error, "received", 2))
     # Our own errors say what to do. An unexpected error shows at least its type.
     ours = type(error).__module__.startswith("trellis.")
@@ -110,11 +118,17 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 def _discard_closed_output() -> bool:
     """Return whether nobody reads standard output any more; if so, discard the rest of it."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):  # It is no file.
+        return False
+    watch = select.poll()
+    watch.register(descriptor, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0)):
+        return False
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+    return True
 
 
 def _overview() -> str:

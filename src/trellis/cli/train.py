@@ -39,8 +39,8 @@ def train(args: Sequence[str]) -> int:
         from trellis.cli import train_options
 
         asked = train_options.parse(args)  # First, so that help and mistakes need not wait for JAX.
-        from trellis.runs.folder import RunFolderError, require_empty, resume_command
-        from trellis.runs.run import RunInterrupted
+        from trellis.runs.folder import RunFolderError, require_empty
+        from trellis.runs.run import closing
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
 
@@ -54,26 +54,19 @@ def train(args: Sequence[str]) -> int:
         elif asked.config is not None:
             allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
         _pin_threads(config)
-        trainer = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
-        out = out or new_folder(config.env, config.seed)
-    try:
+        made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
+    with closing(made) as trainer:
+        with usage_errors(OSError):
+            out = out or new_folder(config.env, config.seed)
+        folder = out.absolute()  # An environment may change the working directory.
         say(
             f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
             f" {config.seed}, preset {config.preset or 'none'}"
         )
         say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-            state = run_training(trainer, out)
-    except RunInterrupted:
-        raise
-    except KeyboardInterrupt as stop:
-        # A second Ctrl-C, which does not wait for the end of the iteration.
-        raise KeyboardInterrupt(
-            f"Stopped at once. Continue from the last checkpoint with: {resume_command(out)}"
-        ) from stop
-    finally:
-        trainer.close()
-    return _summary(out, state)
+            state = run_training(trainer, folder)
+    return _summary(folder, state, out)
 
 
 def resume(
@@ -106,10 +99,11 @@ def resume(
         allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
+        folder = run.absolute()  # An environment may change the working directory.
     invalid = (ValueError, TypeError, ImportError, MemoryError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
-        state = resume_training(run, steps=steps, cluster=cluster, workers=workers)
-    return _summary(run, state)
+        state = resume_training(folder, steps=steps, cluster=cluster, workers=workers)
+    return _summary(folder, state, run)
 
 
 def new_folder(env_id: str, seed: int) -> Path:
@@ -140,8 +134,8 @@ def _pin_threads(config: "TrainConfig") -> None:
         os.environ.setdefault("NPROC", "1")
 
 
-def _summary(folder: Path, state: "TrainState") -> int:
-    """Print what the run has reached and which commands come next."""
+def _summary(folder: Path, state: "TrainState", shown: Path) -> int:
+    """Print what the run in `folder` has reached and which commands with `shown` come next."""
     from trellis.runs.log import stream_metrics
 
     with warnings.catch_warnings():
@@ -157,5 +151,5 @@ def _summary(folder: Path, state: "TrainState") -> int:
         )
     print("Next steps:")
     for command, purpose in NEXT_STEPS.items():
-        print(f"  {shlex.join(['trellis', command, str(folder)])}  # {purpose}")
+        print(f"  {shlex.join(['trellis', command, str(shown)])}  # {purpose}")
     return 0

@@ -88,6 +88,8 @@ class BatchEnv(abc.ABC):
     """Whether the environment can be restored."""
     why_not_restorable: str = "Use the single-path sampler, which does not need snapshots."
     """Reason why the environment cannot be restored, and what would make it restorable."""
+    repeatable: bool = True
+    """Whether seed and actions determine an episode, as far as a short test shows."""
     most_rows: int | None = None
     """Largest useful number of environments in a batch of vine's rollouts; None for no limit."""
     seconds_per_step: float | None = None

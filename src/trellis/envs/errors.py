@@ -3,6 +3,9 @@
 import functools
 from collections.abc import Callable
 
+MOST = 500
+"""Number of characters after which the message of an environment is cut off."""
+
 
 class EnvError(RuntimeError):
     """An environment failed; the message says which one, at which step, and with which seed.
@@ -18,10 +21,10 @@ class EnvError(RuntimeError):
     def __init__(self, reason: str, *, env_id: str, index: int, step: int, seed: int | None):
         self.env_id, self.index, self.step, self.seed = env_id, index, step, seed
         self.reason = reason
-        super().__init__(
-            f"{env_id}: {reason} (environment {index} of its batch, step {step} of the episode"
-            f" with seed {seed})"
-        )
+        when = "before its first episode"
+        if seed is not None:
+            when = f"step {step} of the episode with seed {seed}"
+        super().__init__(f"{env_id}: {reason} (environment {index} of its batch, {when})")
 
     def __reduce__(self) -> tuple[Callable[[], "EnvError"], tuple[()]]:
         """Return a constructor for pickle, because the error has keyword arguments."""
@@ -49,5 +52,30 @@ class WorkerDiedError(EnvError):
     """A worker process ended unexpectedly."""
 
 
+class EnvInterrupted(KeyboardInterrupt):
+    """A KeyboardInterrupt from an environment: a Ctrl-C while it ran, or one that it raised.
+
+    Attributes:
+        error: Error that says where it happened. Raise it where Ctrl-C cannot be the reason.
+    """
+
+    def __init__(self, error: EnvError):
+        self.error = error
+        super().__init__(str(error))
+
+
 class NotRestorableError(RuntimeError):
     """The environment cannot be restored; the message gives the reason and a remedy."""
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and the message of an exception as one line of limited length."""
+    try:
+        text = str(error)
+    except BaseException as second:
+        text = f"its message raised {type(second).__name__}"
+    text = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * MOST]).split())
+    if len(text) > MOST:
+        text = f"{text[:MOST]} …"
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else f"{kind} without a message"

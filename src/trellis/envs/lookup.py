@@ -7,6 +7,8 @@ import importlib.util
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
+from trellis.envs.errors import describe
+
 PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis/PaperWalker-v0")
 PAPER_CARTPOLE = "trellis/PaperCartPole-v0"
 MUJOCO = ("mujoco", "pip install 'trellis-rl[mujoco]'")
@@ -99,6 +101,12 @@ def _import(module: str, env_id: str) -> None:
             f"the module {error.name} of {env_id} was not found: install its package, or run the"
             " command in the folder that contains it"
         ) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too: a module must not end the program.
+        raise ImportError(
+            f"{env_id}: importing the module {module} raised {describe(error)}"
+        ) from error
 
 
 def _is_retired(spec: EnvSpec) -> bool:

@@ -5,7 +5,9 @@ a child of `multiprocessing` either, which would import the caller's main module
 Each worker has its own socket, and all workers share one block of memory.
 
 The parent sends a command: a method of the worker's server, with arguments. The worker answers with
-the result or with the exception that the command raised. A worker ends when its socket closes.
+the result or with the exception that the command raised. A worker ends when its socket closes. It
+also ends within a second after its parent dies, whatever it is doing. Each worker leads a process
+group: the processes that its environments started end with it.
 """
 
 import contextlib
@@ -16,11 +18,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
@@ -28,6 +32,10 @@ START_SECONDS = 180.0
 """Time limit for the start of a worker; on a busy machine imports take long."""
 CLOSE_SECONDS = 5.0
 """Time limit for the end of a worker."""
+END_SECONDS = 0.5
+"""Time that a worker has to end by itself after its socket closes."""
+WATCH_SECONDS = 0.5
+"""Time between two checks whether the worker, or its parent, is alive."""
 
 _PROGRAM = "from trellis.envs.workers import main; main()"
 Slot = tuple[subprocess.Popen[bytes], Connection]
@@ -126,10 +134,11 @@ class Workers:
         files = (theirs.fileno(), self._memory_fd)
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, *map(str, files)],
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, (*files, os.getpid()))],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
                 env=self._environment,
+                process_group=0,  # Ctrl-C and a closed terminal reach the parent alone.
             )
         self._slots[worker] = process, Connection(ours.detach())
         self._lost.discard(worker)
@@ -172,7 +181,7 @@ class Workers:
         answer = None
         try:
             limit = self._answer_seconds if seconds is None else seconds
-            answered = worker not in self._lost and connection.poll(limit)
+            answered = worker not in self._lost and _poll(process, connection, limit)
             if answered:
                 answer = connection.recv()
         except (EOFError, ConnectionResetError):
@@ -208,15 +217,30 @@ def _release(slots: dict[int, Slot], memory_fd: int) -> None:
 
 
 def _end(slots: Collection[Slot]) -> None:
-    """Close the sockets, which makes workers end, and kill those that do not end."""
+    """Close the sockets, which makes workers end, and kill what is left of their groups."""
     for _, connection in slots:
         connection.close()
+    deadline = time.monotonic() + END_SECONDS
     for process, _ in slots:
-        try:
-            process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(CLOSE_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(deadline - time.monotonic(), 0.0))
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(CLOSE_SECONDS)
+
+
+def _poll(process: subprocess.Popen[bytes], connection: Connection, seconds: float) -> bool:
+    """Wait for an answer and return whether there is one.
+
+    The function also checks the process, because a fork of it may hold its socket open.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        if connection.poll(min(left, WATCH_SECONDS)):
+            return True
+        if left <= WATCH_SECONDS or process.poll() is not None:
+            return connection.poll(0)
 
 
 def _anonymous_file() -> int:
@@ -231,27 +255,52 @@ def _portable(error: BaseException | None) -> BaseException | None:
     """Return the exception itself if it can be pickled, else an exception with its text."""
     try:
         cloudpickle.loads(cloudpickle.dumps(error))
-    except Exception:
+    except BaseException:
         return RuntimeError("".join(traceback.format_exception_only(error)).strip())
     return error
 
 
 def main() -> None:
     """Run a worker: build its server, then answer commands until the parent closes the socket."""
-    # Ctrl-C reaches the whole process group, but the parent decides when its workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    socket_fd, memory_fd = (int(argument) for argument in sys.argv[1:])
-    connection, server = Connection(socket_fd), None
+    # The parent decides when its workers end, even if someone signals all of its processes.
+    for name in ("SIGINT", "SIGHUP", "SIGTTOU"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # Processes of an environment would inherit SIG_IGN, so SIGTERM gets an empty handler.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    socket_fd, memory_fd, parent = (int(argument) for argument in sys.argv[1:])
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    connection = Connection(socket_fd)
     os.set_inheritable(socket_fd, False)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            command, arguments = connection.recv()
-            try:
-                if server is None:
-                    server = command(memory_fd, *arguments)
-                    connection.send(None)
-                else:
-                    connection.send(command(server, *arguments))
-            except Exception as error:
-                pickled = cloudpickle.dumps((_portable(error), _portable(error.__cause__)))
-                connection.send(Failure(pickled, "".join(traceback.format_exception(error))))
+        _serve(connection, memory_fd)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)  # Threads of an environment would keep the process alive.
+
+
+def _serve(connection: Connection, memory_fd: int) -> NoReturn:
+    """Answer commands until the socket closes; the first command builds the server."""
+    server, me = None, os.getpid()
+    while True:
+        command, arguments = connection.recv()
+        try:
+            if server is None:
+                server, answer = command(memory_fd, *arguments), None
+            else:
+                answer = command(server, *arguments)
+        except BaseException as error:
+            pickled = cloudpickle.dumps((_portable(error), _portable(error.__cause__)))
+            answer = Failure(pickled, "".join(traceback.format_exception(error)))
+        if os.getpid() != me:  # This is a fork that returned: only its parent answers.
+            os._exit(1)
+        connection.send(answer)
+
+
+def _end_with(parent: int) -> NoReturn:
+    """End this process and its group when the parent dies."""
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    os.killpg(0, signal.SIGKILL)
+    os._exit(1)

@@ -91,13 +91,13 @@ class BarProgress(Progress):
 
     def close(self) -> None:
         """Show the last metrics and release the terminal."""
-        with contextlib.suppress(OSError):  # The terminal may be closed.
+        with contextlib.suppress(OSError, ValueError):  # The terminal may be closed.
             self._rich.stop()
 
     def _show(self, metrics: Mapping[str, Any]) -> dict[str, str]:
         """Update the bar and return its values as text."""
         task = self._rich.tasks[0]
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self._rich.update(self._task, completed=self._fraction(metrics))
             self._rich.update(self._task, **self._values(metrics, task.time_remaining))
         return task.fields
@@ -163,7 +163,7 @@ class LineProgress(BarProgress):
             self._pending, self._printed = "", self._clock()
 
     def _print(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # Whoever was reading may be gone.
+        with contextlib.suppress(OSError, ValueError):  # Whoever was reading may be gone.
             print(line, file=self._stream, flush=True)
 
 

@@ -11,13 +11,12 @@ checked before they are used, and the module of its environment is imported only
 
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -33,10 +32,12 @@ from trellis.checkpoint_format import (
 from trellis.config import TrainConfig
 from trellis.config_file import from_checkpoint, has_checksum
 from trellis.envs.consent import require_consent
+from trellis.envs.errors import EnvInterrupted
 from trellis.policies.saved import require_same_settings
 from trellis.policies.saved_layout import read_count
 from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (
+    CONFIG,
     RunFolderError,
     as_json,
     locked,
@@ -52,9 +53,12 @@ from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
 from trellis.runs.trainers import make_trainer as default_make_trainer
 from trellis.safe_files import is_there
+from trellis.signals import StoppedAtOnce, stop_signals
 from trellis.training.base import TrainerBase
 from trellis.training.checkpoint_arrays import check_header
 from trellis.training.state import TrainState
+
+logger = logging.getLogger(__name__)
 
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
 """Called after each iteration with its state and metrics; False stops training."""
@@ -73,7 +77,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the iteration was finished and a checkpoint written."""
+    """Ctrl-C, SIGTERM or SIGHUP: the iteration was finished and a checkpoint written."""
 
     def __init__(self, state: TrainState, folder: Path, received: signal.Signals):
         self.state, self.folder, self.received = state, folder, received
@@ -102,11 +106,12 @@ def advance(
         callbacks: Functions that are all called after each iteration.
         eval_every: Steps between evaluations, besides one at the end; 0 for that one alone, None
             for none at all.
-        should_stop: Function that is called after each iteration; a true result stops.
+        should_stop: Function that is called before the first iteration and after each one; a true
+            result stops.
         after: Function that is called last, with the steps before the iteration, the state, and
             whether another iteration follows.
     """
-    going = not is_over(state)
+    going = not (is_over(state) or should_stop())
     while going:
         before = state.steps
         state, metrics = trainer.iterate(state)
@@ -136,7 +141,7 @@ def train(
         resume: Whether to continue a run.
         **options: See `RunOptions`.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # An environment may change the working directory.
     if resume:
         require_run(folder)
         with locked(folder):
@@ -144,6 +149,7 @@ def train(
             return _train(trainer, folder, _load(trainer, folder, saved), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
+    _warn_if_inexact(trainer)
     make_folder(folder)
     with locked(folder):
         require_empty(folder)  # Another process may have been quicker.
@@ -178,23 +184,35 @@ def resume(
         ConsentError: The environment needs a module that has not been imported, and `trust_env` is
             not set.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # An environment may change the working directory.
     require_run(folder)
     with locked(folder):  # From here on nobody changes its settings.
         config = read_config(folder)
         if make_trainer is None:
             require_consent(config.env, config.env_options, folder, trusted=trust_env)
             saved = _read_checkpoint(folder, config, check_header)
-            trainer = default_make_trainer(
+            made = default_make_trainer(
                 _extended(folder, config, saved, steps), cluster=cluster, workers=workers
             )
         else:
             saved = _read_checkpoint(folder, config)
-            trainer = make_trainer(_extended(folder, config, saved, steps))
-        try:
+            made = make_trainer(_extended(folder, config, saved, steps))
+        with closing(made) as trainer:
             return _train(trainer, folder, _load(trainer, folder, saved), **options)
-        finally:
+
+
+@contextlib.contextmanager
+def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
+    """Close the trainer at the end; if closing fails too, add a note to the block's error."""
+    try:
+        yield trainer
+    except BaseException as error:
+        try:
             trainer.close()
+        except Exception as second:
+            error.add_note(str(second))
+        raise
+    trainer.close()
 
 
 def _read_checkpoint(
@@ -249,7 +267,7 @@ def _train(
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
         make_progress(config, (state.iteration, state.steps), quiet=quiet) as progress,
-        _stop_signals(quiet) as received,
+        stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
     ):
 
@@ -264,11 +282,11 @@ def _train(
             lambda state: config.is_over(state.iteration, state.steps),
             [lambda _, row: log.write(row), lambda _, row: progress.update(row), *callbacks],
             eval_every=config.eval_every,
-            should_stop=lambda: received,
+            should_stop=signals.check,
             after=save_if_due,
         )
-    if received:
-        raise RunInterrupted(state, folder, received[0])
+    if signals.received:
+        raise RunInterrupted(state, folder, signals.received[0])
     return state
 
 
@@ -279,11 +297,19 @@ def crossed(before: int, after: int, every: int) -> bool:
 
 @contextlib.contextmanager
 def _noting_checkpoint(folder: Path) -> Iterator[None]:
-    """Add to any error how to continue from the last checkpoint."""
+    """Add to any error how to continue from the last checkpoint.
+
+    A KeyboardInterrupt from an environment is such an error: signals do not raise one here.
+    """
     try:
-        yield
-    except Exception as error:
-        error.add_note(f"The last checkpoint is intact; continue with: {resume_command(folder)}")
+        try:
+            yield
+        except EnvInterrupted as interrupted:
+            raise interrupted.error from interrupted.__cause__
+    except (Exception, StoppedAtOnce) as error:
+        if is_there(folder, CONFIG):
+            command = resume_command(folder)
+            error.add_note(f"The last checkpoint is intact; continue with: {command}")
         raise
 
 
@@ -305,6 +331,11 @@ def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[
 
 
 def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
+    if not is_there(folder, CONFIG):  # A new folder in its place would hold no run.
+        raise RunFolderError(
+            f"cannot save iteration {state.iteration}: {folder / CONFIG} disappeared during"
+            " training; start a new run in another folder"
+        )
     arrays, values = trainer.to_checkpoint(state)
     keep, config = trainer.config.keep_checkpoints, as_json(trainer.config)
     save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep, config=config)
@@ -315,6 +346,7 @@ def _load(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> TrainS
     require_same_run(folder, trainer.config)
     if saved is None:
         state = trainer.start()
+        _warn_if_inexact(trainer)
         write_config(folder, trainer.config)
         _save(trainer, folder, state)
         return state
@@ -344,37 +376,17 @@ def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:
         ) from error
 
 
+def _warn_if_inexact(trainer: AnyTrainer) -> None:
+    """Warn at the start of a run that it cannot be resumed bit for bit, and say why."""
+    if trainer.inexact:
+        logger.warning(
+            "%s: this run can be resumed, but not bit for bit.",
+            trainer.inexact,
+        )
+
+
 def _has_begun(folder: Path) -> bool:
     """Whether there is something to continue; a run that has lost its checkpoints counts."""
     if newest_iteration(folder / CHECKPOINTS) is not None:
         return True
     return is_there(folder, METRICS) and os.lstat(folder / METRICS).st_size > 0
-
-
-@contextlib.contextmanager
-def _stop_signals(quiet: bool) -> Iterator[list[signal.Signals]]:
-    """Yield a list that gets the first SIGINT or SIGTERM; a second one acts as it did before."""
-    received: list[signal.Signals] = []
-    old: dict[signal.Signals, Any] = {}
-
-    def restore() -> None:
-        while old:
-            signal.signal(*old.popitem())
-
-    def receive(number: int, _: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-        restore()
-        if not quiet:  # Past Python's buffers, which the interrupted line may be using.
-            with contextlib.suppress(OSError):  # The terminal may be closed.
-                os.write(2, b"\nStopping after this iteration; again to stop at once.\n")
-
-    if threading.current_thread() is threading.main_thread():  # Only there can they be set.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handler = signal.getsignal(number)
-            if handler is not signal.SIG_IGN:  # As nohup and background jobs set it.
-                old[number] = signal.SIG_DFL if handler is None else handler
-                signal.signal(number, receive)
-    try:
-        yield received
-    finally:
-        restore()

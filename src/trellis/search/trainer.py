@@ -24,7 +24,7 @@ from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
 from trellis.search.population import LocalPopulation, Population, parameter_scales, require_layers
 from trellis.training.base import TrainerBase
-from trellis.training.build import MakeEnv, Model, build_model, env_maker
+from trellis.training.build import MakeEnv, Model, build_model, env_maker, why_inexact
 from trellis.training.state import TrainState, from_arrays, to_arrays, with_prefix
 
 FEWEST_MEMBERS = 40
@@ -72,6 +72,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         env = (make_env or env_maker(config))(1)
         super().__init__(config, build_model(config, env, policy), make_env)
         length = config.search.path_length or env.max_episode_steps
+        self.inexact = why_inexact(env, starts_new_episodes=True)
         env.close()
         require_layers(self.policy)
         if length is None:
@@ -207,6 +208,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         """Return the state of a checkpoint. The search follows when a generation is due."""
         self._require_same_make(arrays, values)
         common = from_arrays(arrays, values)
+        self._warn_if_inexact("training continues")
         # The first checkpoints had a best member without the statistics to play it with.
         best: dict[str, Any] = {}
         if "best_member_moments/count" in arrays:

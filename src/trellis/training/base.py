@@ -4,6 +4,7 @@
 """
 
 import abc
+import logging
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,8 @@ from trellis.training.checkpoint_arrays import require_state
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.state import TrainState
 
+logger = logging.getLogger(__name__)
+
 State = TypeVar("State", bound=TrainState)
 
 
@@ -31,6 +34,9 @@ class TrainerBase(abc.ABC, Generic[State]):
         model: Policy and critic for the spaces of the environment.
         make_env: Function that creates batches for evaluations; by default from `config.env`.
     """
+
+    inexact: str = ""
+    """Reason why a run cannot be resumed bit for bit; empty if it can."""
 
     def __init__(self, config: TrainConfig, model: Model, make_env: MakeEnv | None):
         self.config, self.model = config, model
@@ -75,6 +81,11 @@ class TrainerBase(abc.ABC, Generic[State]):
         """Close all environments and release all workers."""
         self._evaluator.close()
 
+    def _warn_if_inexact(self, consequence: str) -> None:
+        """Warn that a run does not continue bit for bit, if so, and say what happens instead."""
+        if self.inexact:
+            logger.warning("%s: %s, but not bit for bit.", self.inexact, consequence)
+
     def _require_same_make(
         self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]
     ) -> None:
@@ -88,7 +99,7 @@ class TrainerBase(abc.ABC, Generic[State]):
                     f"this checkpoint is of another environment: its {name} is"
                     f" {shown(found, 200, quotes=False)}, that of {self.config.env} is {text}"
                 )
-            key = name.replace(" ", "_")  # Described by the first checkpoints in words alone.
+            key = name.replace(" ", "_")  # The first checkpoints described spaces in words only.
             if values.get(key, ours[key]) != ours[key]:
                 raise MismatchError(
                     f"this checkpoint is of another environment: its {key} is"

@@ -102,6 +102,20 @@ def build_critic(config: TrainConfig, features: int) -> Critic | None:
             return MLPCritic(inputs, settings, config.policy.channels)
 
 
+def why_inexact(env: BatchEnv, *, starts_new_episodes: bool) -> str:
+    """Return why a run cannot be resumed bit for bit; an empty text if it can.
+
+    Args:
+        env: Batch of the environment, of any size.
+        starts_new_episodes: Whether every iteration starts with new episodes.
+    """
+    if not env.repeatable:
+        return f"{env.env_id} does not play the same episode twice from one seed"
+    if starts_new_episodes or env.restorability is envs.Restorability.SERIALIZABLE:
+        return ""
+    return f"{env.env_id} cannot be saved to a checkpoint"
+
+
 def build_sampler(
     config: TrainConfig, env: BatchEnv, make_env: MakeEnv, model: Model, *, shard: int = 0
 ) -> tuple[SinglePath | Vine, Estimator]:

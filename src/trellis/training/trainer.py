@@ -24,7 +24,7 @@ from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState
 from trellis.training.base import TrainerBase
-from trellis.training.build import MakeEnv, build_model, env_maker
+from trellis.training.build import MakeEnv, build_model, env_maker, why_inexact
 from trellis.training.metrics import iteration_metrics
 from trellis.training.shard import ShardState
 from trellis.training.state import TrainState, from_arrays, to_arrays, with_prefix
@@ -63,13 +63,15 @@ class Trainer(TrainerBase[TrainState]):
         self.team: Team
         if make_team is None:
             self.team = local = LocalTeam(config, make_env, policy)
-            model = local.shards[0].model
+            model, env = local.shards[0].model, local.shards[0].env
         else:
             env = (make_env or env_maker(config))(1)
             model = build_model(config, env, policy)
             env.close()
             self.team = make_team(config, make_env, model.policy)
         super().__init__(config, model, make_env)
+        new_episodes = config.sampling.starts_new_episodes
+        self.inexact = why_inexact(env, starts_new_episodes=new_episodes)
         self._envs_at: tuple[PathState | None, np.ndarray] = (None, np.zeros(0))
         """Path and discounted returns from which the shards would continue."""
         self._interrupted = False
@@ -144,17 +146,20 @@ class Trainer(TrainerBase[TrainState]):
         """
         self._require_same_make(arrays, values)
         state = from_arrays(arrays, values)
-        snapshot = with_prefix("env/", arrays)
+        snapshot, consequence = with_prefix("env/", arrays), "training continues"
         if snapshot:
             self._move_envs_to(state, snapshot)
         elif state.path is not None:
             if not self.config.sampling.starts_new_episodes:
-                logger.warning(
-                    "%s has no snapshot in this checkpoint: new episodes start, so the run does not"
-                    " continue bit for bit.",
-                    self.config.env,
-                )
+                consequence = "new episodes start, and training continues"
+                if not self.inexact:
+                    logger.warning(
+                        "%s has no snapshot in this checkpoint: new episodes start, so the run does"
+                        " not continue bit for bit.",
+                        self.config.env,
+                    )
             state = self._with_new_episodes(state)
+        self._warn_if_inexact(consequence)
         self._interrupted = False
         return state
 

@@ -264,8 +264,10 @@ def test_created_environments_are_closed_if_a_later_one_fails():
         made.append(Faulty(None))
         return made[-1]
 
-    with pytest.raises(OSError, match="port in use"):
+    with pytest.raises(EnvRaisedError, match="making it raised OSError: port in use") as caught:
         make_gym(make, 4)
+    assert (caught.value.index, caught.value.seed) == (2, None)
+    assert "before its first episode" in str(caught.value)
     assert [env.closed for env in made] == [True, True]
 
 
@@ -329,5 +331,5 @@ def test_a_worker_that_was_killed_between_steps():
 
 
 def test_an_environment_that_cannot_be_made_in_a_worker():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+    with pytest.raises(EnvRaisedError, match=r"TypeError: .*unexpected keyword argument 'colour'"):
         make_gym(Faulty, 2, fault=None, colour="red", workers=1)

@@ -5,15 +5,19 @@ finds a way to capture and restore its state.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.envs.batch import BatchEnv, Observation, Snapshot, Step
-from trellis.envs.errors import EnvError, EnvRaisedError
+from trellis.closing import CLOSE_SECONDS, LATER_SECONDS, close_within
+from trellis.envs.batch import BatchEnv, Observation, Restorability, Snapshot, Step
+from trellis.envs.errors import EnvError, EnvInterrupted, EnvRaisedError, describe
+from trellis.envs.guard import Guard
 from trellis.envs.gym.answers import (
     InvalidAnswerError,
     ObservationArrays,
@@ -21,7 +25,13 @@ from trellis.envs.gym.answers import (
     check_parts,
     check_step,
 )
+from trellis.envs.gym.copies import repeats
 from trellis.envs.gym.state import find_method, reseed
+
+logger = logging.getLogger(__name__)
+
+_never_close: set[str] = set()
+"""Ids of environments whose `close` did not return in time; the next ones get less time."""
 
 
 class GymBatch(BatchEnv):
@@ -34,6 +44,7 @@ class GymBatch(BatchEnv):
         factories: Functions that return the environments.
         max_episode_steps: Time limit; None for that of the environments' registration.
         across_processes: Whether snapshots must be able to travel to another process.
+        name: Name of the environment in errors until its own id is known.
     """
 
     def __init__(
@@ -42,17 +53,23 @@ class GymBatch(BatchEnv):
         *,
         max_episode_steps: int | None = None,
         across_processes: bool = False,
+        name: str = "environment",
     ):
         self.envs: list[gymnasium.Env] = []
         self._closed = False
+        # `error` needs these if an environment fails before its spaces are known.
+        self.env_id, self.seeds = name, np.full(len(factories), -1)
+        self.elapsed = np.zeros(len(factories), np.int64)
         try:
-            for factory in factories:
-                self.envs.append(factory())
-            self._init(max_episode_steps, across_processes)
+            for index, factory in enumerate(factories):
+                with self._running("making it", index):
+                    self.envs.append(factory())
+            with self._running("trying it out", passes=(ValueError, TypeError)):
+                self._init(max_episode_steps, across_processes)
         except BaseException:
             for env in self.envs:
-                with contextlib.suppress(Exception):
-                    env.close()
+                with contextlib.suppress(Exception, SystemExit):
+                    close_within(env.close, LATER_SECONDS, name)
             raise
 
     def _init(self, limit: int | None, across_processes: bool) -> None:
@@ -72,39 +89,46 @@ class GymBatch(BatchEnv):
             )
         spec = first.spec
         env_id = spec.id if spec is not None else type(first.unwrapped).__name__
-        observation_space, action_space = first.observation_space, first.action_space
+        spaces = [self._spaces_of(env, index) for index, env in enumerate(envs)]
+        observation_space, action_space = spaces[0]
         check_action_space(action_space, env_id)
-        for env in envs[1:]:
-            if (env.observation_space, env.action_space) != (observation_space, action_space):
+        for others in spaces[1:]:
+            if others != spaces[0]:
                 raise ValueError(f"{env_id}: all environments of a batch must have the same spaces")
         if limit is None and spec is not None:
             limit = spec.max_episode_steps
         super().__init__(
             env_id, len(envs), observation_space, action_space, max_episode_steps=limit
         )
-        self._observations = ObservationArrays(observation_space)
+        try:
+            self._observations = ObservationArrays(observation_space)
+        except ValueError as error:
+            raise ValueError(f"{env_id}: {error}") from None
         self._last = self._observations.empty(self.num_envs)
         method = find_method(first, across_processes=across_processes)
+        trial = first
         if isinstance(method, str):
             self.why_not_restorable = method
         else:
             self.restorability, self._capture_env, self._restore_env = method
+            if self.restorability is Restorability.MEMORY:  # Do not change the environment itself.
+                trial = method.restore(first, method.capture(first))
+        self.repeatable = repeats(trial)
         self.render_mode = first.render_mode
         self.current = np.zeros(1, np.int64)
         """Index of the environment that is running, for errors about a worker that hangs."""
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]
-        for index, seed in zip(ids.tolist(), seeds.tolist(), strict=True):
-            self.current[0] = index
-            try:
-                answer = self.envs[index].reset(seed=seed)
-                check_parts("reset", answer, ("observation", "info"))
-                self._observations.write(arrays, index, answer[0])
-            except InvalidAnswerError as error:
-                raise self.error(error.kind, str(error), index, 0) from None
-            except Exception as error:
-                raise self._raised(error, "reset", index, 0) from error
+        with Guard():
+            for index, seed in zip(ids.tolist(), seeds.tolist(), strict=True):
+                self.current[0] = index
+                try:
+                    answer = self.envs[index].reset(seed=seed)
+                    check_parts("reset", answer, ("observation", "info"))
+                    self._observations.write(arrays, index, answer[0])
+                except BaseException as error:
+                    self._fail(error, "reset", index, 0)
         self._last = arrays
         return self._observations.tree([array[ids] for array in arrays])
 
@@ -115,18 +139,16 @@ class GymBatch(BatchEnv):
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         infos: dict[int, Any] = {}
-        for index in np.flatnonzero(active).tolist():
-            self.current[0] = index
-            step = int(self.elapsed[index]) + 1
-            try:
-                answer = self.envs[index].step(actions[index])
-                observation, *outcome, infos[index] = check_step(answer)
-                self._observations.write(arrays, index, observation)
-            except InvalidAnswerError as error:
-                raise self.error(error.kind, str(error), index, step) from None
-            except Exception as error:
-                raise self._raised(error, "step", index, step) from error
-            reward[index], terminated[index], truncated[index] = outcome
+        with Guard():
+            for index in np.flatnonzero(active).tolist():
+                self.current[0] = index
+                try:
+                    answer = self.envs[index].step(actions[index])
+                    observation, *outcome, infos[index] = check_step(answer)
+                    self._observations.write(arrays, index, observation)
+                except BaseException as error:
+                    self._fail(error, "step", index, int(self.elapsed[index]) + 1)
+                reward[index], terminated[index], truncated[index] = outcome
         self._last = arrays
         self.info = gather_numbers(infos, self.num_envs)
         return Step(self._observations.tree(arrays), reward, terminated, truncated)
@@ -167,27 +189,70 @@ class GymBatch(BatchEnv):
                 f"{self.env_id} was created with render_mode={self.render_mode!r}: create it with"
                 " render_mode='rgb_array' to render pictures"
             )
-        return np.array(self.envs[index].render(), np.uint8)
+        with self._running("render", index):
+            return np.array(self.envs[index].render(), np.uint8)
 
     def close(self) -> None:
-        """Close every environment, even if one of them raises; then raise the first error."""
+        """Close every environment, even if one of them raises; then raise the first error.
+
+        A `close` that does not return in time is interrupted, with a warning.
+        """
         if self._closed:
             return
         self._closed = True
-        errors = []
+        errors: list[BaseException] = []
+        limit = LATER_SECONDS if self.env_id in _never_close else CLOSE_SECONDS
+        deadline = time.monotonic() + limit
         for index, env in enumerate(self.envs):
             try:
-                env.close()
-            except Exception as error:
-                errors.append((index, error))
-        for index, error in errors:
-            raise self._raised(error, "close", index) from error
+                with self._running("close", index):
+                    left = max(deadline - time.monotonic(), LATER_SECONDS)
+                    if close_within(env.close, left, self.env_id):
+                        continue
+                if self.env_id not in _never_close:
+                    logger.warning(
+                        "%s: close did not return within %g seconds and was interrupted.",
+                        *(self.env_id, limit),
+                    )
+                _never_close.add(self.env_id)
+            except (EnvError, KeyboardInterrupt) as error:
+                errors.append(error)
+        for error in errors:
+            raise error
 
-    def _raised(
-        self, error: Exception, method: str, index: int, step: int | None = None
-    ) -> EnvError:
-        reason = f"{method} raised {type(error).__name__}: {error}"
-        return self.error(EnvRaisedError, reason, index, step)
+    def _spaces_of(self, env: gymnasium.Env, index: int) -> tuple[Any, Any]:
+        with self._running("reading its spaces", index):
+            return env.observation_space, env.action_space
+
+    @contextlib.contextmanager
+    def _running(
+        self, what: str, index: int = 0, passes: tuple[type[Exception], ...] = ()
+    ) -> Iterator[None]:
+        """Run code of an environment: its errors say where, and `Guard` protects the process.
+
+        Args:
+            what: Name of the call, for the message.
+            index: Index of the environment.
+            passes: Errors that are raised unchanged, because they say enough.
+        """
+        with Guard():
+            try:
+                yield
+            except (EnvError, *passes):
+                raise
+            except BaseException as error:
+                self._fail(error, what, index)
+
+    def _fail(
+        self, error: BaseException, what: str, index: int, step: int | None = None
+    ) -> NoReturn:
+        """Raise an error that says where an environment raised, or returned, something wrong."""
+        if isinstance(error, InvalidAnswerError):
+            raise self.error(error.kind, str(error), index, step) from None
+        if isinstance(error, KeyboardInterrupt) and type(error) is not KeyboardInterrupt:
+            raise error  # A signal handler raised it.
+        found = self.error(EnvRaisedError, f"{what} raised {describe(error)}", index, step)
+        raise (EnvInterrupted(found) if isinstance(error, KeyboardInterrupt) else found) from error
 
 
 def gather_numbers(infos: dict[int, Any], num_envs: int) -> dict[str, NDArray[Any]]:

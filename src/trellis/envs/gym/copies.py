@@ -16,6 +16,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
+from trellis.envs.errors import describe
 from trellis.envs.gym.answers import ObservationArrays
 
 EnvState = dict[str, NDArray[Any]]
@@ -70,8 +71,10 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
         for _ in range(2):
             env = method.restore(env, state)
             futures.append(_play(env, actions[TRIAL_STEPS:], observations))
-    except Exception as error:
-        return f"A test of restoring it failed ({type(error).__name__}: {error})."
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too.
+        return f"A test of restoring it failed ({describe(error)})."
     if futures[0] == futures[1] == futures[2]:
         return None
     return (
@@ -80,13 +83,33 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
     )
 
 
+def repeats(env: gymnasium.Env) -> bool:
+    """Return whether `env` plays the same episode twice from one seed. The function steps `env`."""
+    observations = ObservationArrays(env.observation_space)
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    actions = [space.sample() for _ in range(TRIAL_STEPS)]
+    played = []
+    try:
+        for _ in range(2):
+            env.reset(seed=0)
+            played.append(_play(env, actions, observations))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # Training gets the same error, and says where.
+        return True
+    return played[0] == played[1]
+
+
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     """Return a tested way to copy `env`, or the reason why there is none."""
     method = copied_state(across_processes=across_processes)
     try:
         subject = method.restore(env, method.capture(env))
-    except Exception as error:
-        return f"It cannot be copied ({type(error).__name__}: {error})."
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too.
+        return f"It cannot be copied ({describe(error)})."
     return why_not_exact(subject, method) or method
 
 

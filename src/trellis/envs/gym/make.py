@@ -57,7 +57,7 @@ def make_gym(
     else:
         raise TypeError(f"env must be an id or a callable, got {type(env).__name__}")
     if not workers:
-        return GymBatch([factory] * num_envs, max_episode_steps=limit)
+        return GymBatch([factory] * num_envs, max_episode_steps=limit, name=name)
     from trellis.envs.gym.worker_batch import WorkerBatch
 
     return WorkerBatch(

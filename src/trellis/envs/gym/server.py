@@ -36,13 +36,20 @@ class GymServer(GymBatch):
         factory: Pickled function that returns a new environment.
         num_envs: Number of environments of this worker.
         max_episode_steps: Time limit.
+        name: Name of the environment in errors until its own id is known.
     """
 
     def __init__(
-        self, memory_fd: int, factory: bytes, num_envs: int, max_episode_steps: int | None
+        self,
+        memory_fd: int,
+        factory: bytes,
+        num_envs: int,
+        max_episode_steps: int | None,
+        name: str,
     ):
         factories = [cloudpickle.loads(factory)] * num_envs
-        super().__init__(factories, max_episode_steps=max_episode_steps, across_processes=True)
+        limit = max_episode_steps
+        super().__init__(factories, max_episode_steps=limit, across_processes=True, name=name)
         self._memory_fd = memory_fd
         self._shared: list[NDArray[Any]] = []
 
@@ -61,8 +68,8 @@ class GymServer(GymBatch):
             "action_space": self.action_space,
             "max_episode_steps": self.max_episode_steps,
         }
-        about = (arguments, self.restorability, self.why_not_restorable, self.render_mode)
-        return cloudpickle.dumps(about)
+        about = (self.restorability, self.why_not_restorable, self.repeatable, self.render_mode)
+        return cloudpickle.dumps((arguments, *about))
 
     def share(self, worker: int, start: int, num_envs: int, workers: int) -> None:
         """Use the shared memory; the environments of this worker begin at index `start`."""

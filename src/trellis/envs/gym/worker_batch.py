@@ -5,6 +5,7 @@ closes and raises an error that names the environment that was running. There is
 """
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv, Observation, Snapshot, Step
-from trellis.envs.errors import EnvError, WorkerDiedError, WorkerTimeoutError
+from trellis.envs.errors import EnvError, EnvInterrupted, WorkerDiedError, WorkerTimeoutError
 from trellis.envs.gym.answers import ObservationArrays
 from trellis.envs.gym.server import CURRENT, GymServer, shared_arrays
 from trellis.envs.shared_arrays import split
@@ -26,6 +27,8 @@ from trellis.envs.workers import (
     WorkerLostError,
     Workers,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class WorkerBatch(BatchEnv):
@@ -62,7 +65,7 @@ class WorkerBatch(BatchEnv):
         payload = cloudpickle.dumps(factory)
         self._workers = Workers(
             GymServer,
-            [(payload, int(size), max_episode_steps) for size in np.diff(self._edges)],
+            [(payload, int(size), max_episode_steps, name) for size in np.diff(self._edges)],
             answer_seconds=timeout_seconds,
         )
         self._everyone = range(workers)
@@ -76,7 +79,7 @@ class WorkerBatch(BatchEnv):
             self._workers.send(0, GymServer.about)
             arguments, *about = cloudpickle.loads(self._collect([0])[0])
             super().__init__(num_envs=num_envs, **arguments)
-            self.restorability, self.why_not_restorable, self.render_mode = about
+            self.restorability, self.why_not_restorable, self.repeatable, self.render_mode = about
             self._share_memory()
         except BaseException:
             self._workers.close()
@@ -145,6 +148,8 @@ class WorkerBatch(BatchEnv):
             for worker in self._everyone:
                 self._workers.send(worker, GymServer.close)
             self._collect(self._everyone, CLOSE_SECONDS)
+        except WorkerTimeoutError as error:
+            logger.warning("%s", error)
         finally:
             self._workers.close()
 
@@ -194,6 +199,8 @@ class WorkerBatch(BatchEnv):
     def _translate(self, worker: int, failure: WorkerFailedError) -> BaseException:
         """Return the error of a worker with the environment's index in the whole batch."""
         error = failure.error
+        if isinstance(error, EnvInterrupted):  # It raised this itself: a worker gets no Ctrl-C.
+            error = error.error
         if not isinstance(error, EnvError):
             error.__cause__ = failure
             return error
