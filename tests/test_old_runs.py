@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from trellis import TRPO
-from trellis.__main__ import main
+from trellis.cli.main import main
 
 RUNS = Path(__file__).parent / "data" / "runs"
 KINDS = sorted(path.parent.name for path in RUNS.glob("*/expected.json"))
