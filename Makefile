@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults lint types format bench clean
+.PHONY: help setup demo test test-slow test-faults soak audit lint types format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,16 @@ test-slow: setup  ## the long tests
 test-faults: setup  ## the fault suite: attacks, signals, kills, environments that misbehave
 	rm -f build/faults.jsonl
 	$(BIN)/python -m pytest -m fault --timeout 3600
+
+soak: setup  ## train for MINUTES and watch memory, descriptors, threads and disk
+	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10)
+
+audit: setup  ## known faults of our code (bandit), of our dependencies' use (deptry) and of them (pip-audit)
+	$(BIN)/bandit -q -c pyproject.toml -r src
+	$(BIN)/deptry src
+	@$(BIN)/python -c 'import socket; socket.create_connection(("pypi.org", 443), 5).close()' 2>/dev/null \
+		&& $(BIN)/pip-audit --strict -r constraints.txt \
+		|| echo "pip-audit: its database cannot be reached from here, or it has found something above"
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .

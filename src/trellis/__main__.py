@@ -4,6 +4,7 @@ Handlers for signals are set before anything heavy is imported, so that Ctrl-C n
 traceback. An environment may have left threads or processes behind: they do not outlive a command.
 """
 
+import contextlib
 import sys
 
 from trellis import closing
@@ -20,6 +21,8 @@ def main() -> int:
             closing.on_hang = end_without_closing
             code = run_command()
     except StoppedAtOnce as stopped:  # While the command was being imported, or had ended.
+        with contextlib.suppress(OSError, ValueError):
+            print(stopped, file=sys.stderr, flush=True)
         return 128 + stopped.received
     leave(code)
     return code

@@ -86,7 +86,15 @@ KINDS = {
     "trpo": ["CartPole-v1"],
     "search": ["CartPole-v1", *SEARCH],
     "workers": [f"{MODULE}:MisbehavingSaved-v0", *SEARCH, "--env-options", "workers=1"],
-    "Atari": ["ALE/Pong-v5", *SEARCH[:-1], 4, "--env-options", "workers=1"],
+    "Atari": [
+        "ALE/Pong-v5",
+        "--policy.channels",
+        "2",
+        "2",
+        "--env-options",
+        "workers=1",
+        "max_episode_steps=20",
+    ],
     "Ray": ["CartPole-v1", *SEARCH, "--shards", 2, "--cluster", "local", "--workers", 2],
 }
 

@@ -20,6 +20,10 @@ METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 
 _TENSORBOARD_FLUSH_SECONDS = 10.0
+EVENT_FILE_BYTES = 16 << 20
+"""Size of a TensorBoard event file after which a new one begins."""
+EVENT_BYTES = 256 << 20
+"""Size of all event files of a run after which the oldest are removed; the log keeps everything."""
 
 
 class LogError(RuntimeError):
@@ -159,8 +163,8 @@ class _Events:
         events, summaries = cast(Any, event_pb2), cast(Any, summary_pb2)
         self._event, self._summary = events.Event, summaries.Summary
         folder.mkdir(exist_ok=True)
-        # The library names files by whole seconds, and two runs of one second would be one file.
-        self._writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
+        self._folder, self._new_file = folder, EventsWriter
+        self._open()
         self._flushed = time.monotonic()
         if purge_from is not None:
             started = events.SessionLog(status=events.SessionLog.START)
@@ -177,8 +181,25 @@ class _Events:
         if time.monotonic() - self._flushed > _TENSORBOARD_FLUSH_SECONDS:
             self.flush()
 
+    def _open(self) -> None:
+        """Begin a new event file, and remove the oldest ones if all of them are too large."""
+        # The library names files by whole seconds, and two runs of one second would be one file.
+        self._writer = self._new_file(str(self._folder / "events"), f".{time.time_ns()}")
+        self._bytes = 0
+        files = sorted(self._folder.glob("events.out.tfevents.*"), reverse=True)
+        total = 0
+        for path in files:
+            total += path.lstat().st_size
+            if total > EVENT_BYTES - EVENT_FILE_BYTES:
+                path.unlink()
+
     def _write(self, **fields: Any) -> None:
-        self._writer.write_event(self._event(wall_time=time.time(), **fields))
+        event = self._event(wall_time=time.time(), **fields)
+        self._writer.write_event(event)
+        self._bytes += event.ByteSize() + 16  # Length and two checksums.
+        if self._bytes > EVENT_FILE_BYTES:
+            self._writer.close()
+            self._open()
 
     def flush(self) -> None:
         self._writer.flush()
