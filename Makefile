@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults soak audit lint types format bench clean
+.PHONY: help setup demo test test-slow test-faults soak audit lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,9 +38,10 @@ test: setup  ## the fast tests, under five minutes on two cores
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-test-faults: setup  ## the fault suite: attacks, signals, kills, environments that misbehave
-	rm -f build/faults.jsonl
-	$(BIN)/python -m pytest -m fault --timeout 3600
+test-faults: setup  ## the fault suite: attacks, signals, kills, bad environments, and its table
+	rm -rf build/faults
+	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 3600
+	$(BIN)/python -m tests.faults.table
 
 soak: setup  ## train for MINUTES and watch memory, descriptors, threads and disk
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10)
@@ -60,6 +61,15 @@ lint: setup  ## ruff and the order of imports
 types: setup  ## pyright
 	$(BIN)/pyright
 
+docs: setup  ## build the documentation site; fails on any warning
+	$(BIN)/python -m tools.docs.build
+
+docs-pages: setup  ## write the generated pages of docs/reference
+	$(BIN)/python -m tools.docs.generate
+
+docs-serve: docs  ## show the site at http://localhost:8000
+	$(BIN)/python -m http.server --bind localhost --directory build/docs/site
+
 format: setup  ## let ruff rewrite
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -68,5 +78,5 @@ bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
 	$(BIN)/python -m benchmarks $(WHAT)
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,7 @@
-"""`make bench [WHAT=…]`: the speed figures, each a ratio measured in one run on an idle machine."""
+"""Measures all speed figures: `make bench`, or `make bench WHAT=step` for one group.
+
+Each figure is a ratio of two things measured in one run. Use an idle machine.
+"""
 
 import importlib
 import sys
@@ -9,7 +12,7 @@ GROUPS = ("step", "environments", "vine", "atari", "cluster", "training")
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
-        print(f"there is no benchmark {unknown[0]!r}; there are {', '.join(GROUPS)}")
+        print(f"there is no benchmark {unknown[0]!r}: choose from {', '.join(GROUPS)}")
         return 2
     missed = 0
     for name in names or GROUPS:

@@ -1,8 +1,7 @@
-"""Atari: how much of the emulators' own speed is left, and what an update costs beside sampling.
+"""Measures Atari: our stepping and sampling over raw emulators, and the update over sampling.
 
-The raw rate is that of as many processes as we have workers (two for each core), each with its
-share of the emulators, which repeat random actions four times and look at nothing. All rivals take
-turns.
+The raw emulators run in as many processes as our workers (two per core), repeat random actions four
+times and compute no frames. All competitors take turns.
 
     python -m benchmarks atari
 """
@@ -32,12 +31,12 @@ from trellis.envs.atari.game import AtariGame, emulator
 rom, rows, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 emulators = [emulator(AtariGame(rom)) for _ in range(rows)]
 numbers = [action.value for action in emulators[0].getMinimalActionSet()]
-draw = random.Random(0).choice
+choose = random.Random(0).choice
 print("ready", flush=True)
 while sys.stdin.readline():
     for _ in range(steps):
         for ale in emulators:
-            action = draw(numbers)
+            action = choose(numbers)
             for _ in range(4):
                 ale.act(action)
             if ale.game_over():
@@ -47,7 +46,7 @@ while sys.stdin.readline():
 
 
 class RawEmulators:
-    """Processes that do nothing but emulate."""
+    """Processes that only emulate games."""
 
     def __init__(self, workers: int):
         rows = [NUM_ENVS // workers + (i < NUM_ENVS % workers) for i in range(workers)]
@@ -66,7 +65,7 @@ class RawEmulators:
         for process in self._processes:
             assert process.stdout is not None
             if not process.stdout.readline():
-                raise RuntimeError("a process of the raw emulators ended")
+                raise RuntimeError("a process of raw emulators ended unexpectedly")
 
     def run(self) -> None:
         for process in self._processes:
@@ -82,7 +81,7 @@ class RawEmulators:
 
 
 def drive(env: AtariBatch, actions: np.ndarray) -> None:
-    """By turns, as samplers do."""
+    """Step the lanes of a batch in turn, as samplers do."""
     for t in range(len(actions) + 1):
         for lane, rows in enumerate(env.lanes):
             if t > 0:
@@ -151,17 +150,17 @@ def speeds() -> list[Figure]:
 
 
 def update() -> Figure:
-    """Of an iteration of the paper's preset, once it is compiled."""
+    """Measure the update over sampling in an iteration of the paper's preset, once compiled."""
     trainer = Trainer(presets.resolve(GAME, "paper/atari-single-path"))
     state, _ = trainer.iterate(trainer.start())
     state, metrics = trainer.iterate(state)
     trainer.close()
     took = metrics["seconds_estimation"] + metrics["seconds_update"]
-    print(f"  100,000 frames: sampled in {metrics['seconds_sampling']:.0f} s, update {took:.0f} s")
+    print(f"  100,000 frames: sampling {metrics['seconds_sampling']:.0f} s, update {took:.0f} s")
     name = "update on 100,000 frames (paper) over sampling them"
     return Figure(name, took / metrics["seconds_sampling"], 1.5, at_least=False)
 
 
 def run() -> list[Figure]:
-    """All figures of this side."""
+    """Return all figures of this group."""
     return [*speeds(), update()]

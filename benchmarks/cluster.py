@@ -1,6 +1,6 @@
-"""Sampling by workers of a cluster against one process, on the same cores.
+"""Measures sampling by the workers of a cluster over sampling by one process, on the same cores.
 
-One process has all cores for physics and one for the policy; workers have a core each for both.
+One process uses all cores for physics and one for the policy. Each worker uses one core for both.
 
     python -m benchmarks cluster
 """
@@ -18,7 +18,7 @@ ITERATIONS, WARM_UP, ROUNDS = 15, 3, 2
 
 
 def sampling_rate(shards: int, cluster: str | None) -> float:
-    """Simulator steps per second of sampling alone."""
+    """Return simulator steps per second of sampling alone."""
     sampling = SamplingConfig(NUM_ENVS, STEPS, shards=shards)
     config = dataclasses.replace(presets.resolve(ENV), sampling=sampling)
     workers = None
@@ -39,7 +39,7 @@ def sampling_rate(shards: int, cluster: str | None) -> float:
 
 
 def run() -> list[Figure]:
-    """All figures of this side."""
+    """Return all figures of this group."""
     cores = os.cpu_count() or 1
     pairs = [(sampling_rate(1, None), sampling_rate(cores, "local")) for _ in range(ROUNDS)]
     alone, together = (sum(column) / ROUNDS for column in zip(*pairs, strict=True))

@@ -1,15 +1,15 @@
-"""Compares how fast two commits of Trellis train, by short turns on this machine.
+"""Compares the training speed of two commits of Trellis, in short turns on this machine.
 
     python -m benchmarks.commit_speed --old 6a197c2
 
 One process per commit trains the same task with the same seed. A turn is a few iterations of one
-process while the other one waits; the order within a pair of turns alternates. A swing of the
-machine's speed, which lasts longer than a turn, therefore meets both sides. Both sides compute the
+process while the other one waits. The order within a pair of turns alternates. The speed of a
+machine changes more slowly than turns do, so a change affects both sides. Both sides compute the
 same iterations, so the ratio of a pair of turns compares equal work.
 
 Each run gives one ratio, new over old: the median over its pairs of turns. The result is the median
-over runs. Compare a commit with itself to see the noise. Run it on an idle machine; the exit code
-is 1 if a result is below the bound.
+over runs. Compare a commit with itself to measure the noise. Run it on an idle machine. The exit
+code is 1 if a result is below the bound.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from types import TracebackType
 
 from benchmarks.golden import checkout
 
-TASKS = {"Hopper-v5": 2, "CartPole-v1": 10}  # iterations of a turn: about a second
+TASKS = {"Hopper-v5": 2, "CartPole-v1": 10}  # iterations per turn: about a second
 RUNS = 5
 PAIRS = 20
-WARM_UP = 2  # turns, in which the programs are compiled
+WARM_UP = 2  # first turns, in which the programs are compiled
 BOUND = 0.98
 
 TRAIN_BY_TURNS = """
@@ -79,14 +79,14 @@ class Side:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._process.communicate()  # the end of its input ends it
+        self._process.communicate()  # the process ends when its input closes
 
 
 def ratio_of_run(old_tree: Path, new_tree: Path, env: str, run: int, pairs: int) -> float:
     """Return the median over pairs of turns of the new side's speed over the old side's."""
     ratios = []
     with contextlib.ExitStack() as stack:
-        # Which side starts first alternates too.
+        # The side that starts first alternates too.
         trees = [old_tree, new_tree] if run % 2 == 0 else [new_tree, old_tree]
         first, second = (stack.enter_context(Side(tree, env, seed=run)) for tree in trees)
         for pair in range(-WARM_UP, pairs):

@@ -1,8 +1,8 @@
-"""How much of the simulator's speed is left once it is an environment.
+"""Measures the speed of MuJoCo environments over a bare loop of the simulator.
 
-The rival of each figure does the same physics: the bare loop repeats the run of the environment,
-with the same controls and the same rows put back to the same states where an episode ended. All
-rivals take turns, and the median of the rounds counts.
+The bare loop does the same physics: it repeats the environment's run with the same controls, and
+restores the same states where an episode ended. All competitors take turns, and the median over
+rounds is the result.
 
     python -m benchmarks.environments
 """
@@ -28,13 +28,13 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def take_turns(*runs: Callable[[], object], rounds: int = ROUNDS) -> list[list[float]]:
-    """Seconds of every run in every round, interleaved; the first round only warms up."""
+    """Return the seconds of every run in every round, interleaved, without a warm-up round."""
     times = [[seconds(run) for run in runs] for _ in range(rounds + 1)]
     return [list(column) for column in zip(*times[1:], strict=True)]
 
 
 def ratio(rival: list[float], ours: list[float]) -> float:
-    """How many times as fast as the rival, the median over rounds."""
+    """Return our speed over the rival's, the median over rounds."""
     return median(r / o for r, o in zip(rival, ours, strict=True))
 
 
@@ -43,8 +43,14 @@ def random_actions(env: MujocoBatch, steps: int) -> np.ndarray:
     return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
 
 
-def drive(env: MujocoBatch, actions: np.ndarray, put_back: list | None = None) -> None:
-    """All the actions from fresh episodes, with new episodes wherever one ended."""
+def drive(env: MujocoBatch, actions: np.ndarray, restored: list | None = None) -> None:
+    """Execute all actions, starting a new episode whenever one ends.
+
+    Args:
+        env: The batch.
+        actions: Actions, (time, env, ...).
+        restored: List to which the environments that were reset and their states are appended.
+    """
     next_seed = env.num_envs
     env.reset(np.arange(env.num_envs), np.arange(env.num_envs))
     for action in actions:
@@ -53,16 +59,16 @@ def drive(env: MujocoBatch, actions: np.ndarray, put_back: list | None = None) -
         if ended.size:
             env.reset(ended, np.arange(next_seed, next_seed + ended.size))
             next_seed += ended.size
-        if put_back is not None:
-            put_back.append((ended, env.snapshot(ended)["state"]))
+        if restored is not None:
+            restored.append((ended, env.snapshot(ended)["state"]))
 
 
 def bare_loop(env: MujocoBatch, actions: np.ndarray) -> Callable[[], None]:
-    """The same physics as `drive(env, actions)` with nothing around it."""
-    put_back: list = []
+    """Return a function that does only the physics of `drive(env, actions)`."""
+    restored: list = []
     env.reset(np.arange(env.num_envs), np.arange(env.num_envs))
     start = env.snapshot(np.arange(env.num_envs))["state"]
-    drive(env, actions, put_back)
+    drive(env, actions, restored)
     end = env.snapshot(np.arange(env.num_envs))["state"]
 
     batch = mujoco_batch(env)
@@ -70,15 +76,15 @@ def bare_loop(env: MujocoBatch, actions: np.ndarray) -> Callable[[], None]:
 
     def loop() -> None:
         state[:] = start
-        for action, (ended, rows) in zip(actions, put_back, strict=True):
+        for action, (ended, states) in zip(actions, restored, strict=True):
             ctrl[:] = action
             batch.step(nstep=nstep)
             if ended.size:
-                state[ended] = rows
+                state[ended] = states
 
     loop()
     if not np.array_equal(state, end):
-        raise RuntimeError("the bare loop did not do the same physics")
+        raise RuntimeError("the bare loop did not end in the same states as the environment")
     return loop
 
 
@@ -128,7 +134,7 @@ def hopper_over_sync_vector_env() -> Figure:
 
 
 def run() -> list[Figure]:
-    """All figures of this side."""
+    """Return all figures of this group."""
     return [
         hopper_over_bare_batch(64),
         hopper_over_bare_batch(256),

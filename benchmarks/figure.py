@@ -1,20 +1,23 @@
-"""A measured number and the bound that it has to keep."""
+"""Defines `Figure`, a measured number with a bound."""
 
 from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One line of the report. Figures are ratios of things measured in the same run."""
+    """One line of the report: a ratio of two things measured in the same run."""
 
     name: str
+    """Name of the figure."""
     value: float
+    """Measured value."""
     bound: float | None
-    """None for a number that is only for information."""
+    """Bound on the value; None if the figure is only for information."""
     at_least: bool
-    """Whether the bound is the least that is good, or the most."""
+    """Whether the bound is a lower bound rather than an upper bound."""
 
     @property
     def holds(self) -> bool:
+        """Whether the value meets the bound."""
         if self.bound is None:
             return True
         return self.value >= self.bound if self.at_least else self.value <= self.bound

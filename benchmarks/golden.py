@@ -1,9 +1,9 @@
-"""Compares what two commits of Trellis compute, bit for bit, on this machine.
+"""Compares the results of two commits of Trellis bit for bit, on this machine.
 
-Each configuration below is trained for ten iterations by both commits. The runs use only the
-command line, because the modules behind it change between commits. Then the newest checkpoints
-and the logs of the two runs are compared, without the timing fields. What a checkpoint holds must
-be equal bit for bit; a metric may differ by rounding, which is reported.
+Both commits train each configuration below for ten iterations. The runs use only the command line,
+because the modules behind it change between commits. Then the newest checkpoints and the logs of
+the two runs are compared, without the timing fields. The arrays of a checkpoint must be equal bit
+for bit. A metric may differ by rounding, which is reported.
 
     python -m benchmarks.golden --old 6a197c2
     python -m benchmarks.golden --old HEAD~1 --new HEAD --only hopper cem
@@ -75,14 +75,14 @@ GROUPS = {
 REST = "everything else"
 TIMING = ("seconds_", "steps_per_second")
 ROUNDING = 1e-5
-"""Largest relative difference of a metric that is taken for rounding."""
+"""Largest relative difference of a metric that counts as rounding."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 @contextlib.contextmanager
 def checkout(commit: str | None, folder: Path) -> Iterator[Path]:
-    """Provide a work tree of `commit` in `folder`; the working tree itself if it is None."""
+    """Provide a work tree of `commit` in `folder`, or the current working tree for None."""
     if commit is None:
         yield ROOT
         return
@@ -154,7 +154,7 @@ def largest_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[
                 return np.inf, f"{name}: {old[name]!r}, {new[name]!r}"
             continue
         one, other = one.astype(np.float64), other.astype(np.float64)
-        # Relative to the largest value of the array, or rounding near zero would look large.
+        # Relative to the largest value of the array, because rounding near zero would look large.
         scale = max(np.nanmax(np.abs(one), initial=0.0), np.nanmax(np.abs(other), initial=0.0))
         largest = float(np.nanmax(np.abs(one - other), initial=0.0) / (scale or 1.0))
         if largest > worst:
@@ -163,7 +163,7 @@ def largest_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[
 
 
 def compare(old: Path, new: Path) -> Iterator[tuple[str, bool, str]]:
-    """Yield for each group of values whether two runs agree in it, and how."""
+    """Yield each group of values, whether two runs agree in it, and a description."""
     arrays, others = read_arrays(old), read_arrays(new)
     for group in arrays:
         one, other = arrays[group], others[group]

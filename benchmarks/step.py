@@ -1,5 +1,8 @@
-"""The trust-region step against its own gradient (issue: the paper's "about the cost of a
-gradient", App. C.1). Ratios of medians, measured by turns in one run."""
+"""Measures the trust-region step over its own gradient (App. C.1).
+
+The paper says that on 10% of the data all Fisher-vector products together cost "about the same as
+computing the gradient". Each figure is a ratio of medians, measured in turns in one run.
+"""
 
 import time
 from typing import Any
@@ -22,7 +25,7 @@ POLICY = Policy(MLP(11, (64, 64), 3), DiagGaussian(3))
 
 
 def make_batch(n: int, seed: int = 0) -> tuple[np.ndarray, StateBatch]:
-    """Samples of the policy itself, with advantages that depend on state and action."""
+    """Return θ and samples of the policy, with advantages that depend on state and action."""
     rng = np.random.default_rng(seed)
     theta = POLICY.init(rng)
     observation = rng.normal(size=(n, 11)).astype(np.float32)
@@ -43,7 +46,7 @@ def make_batch(n: int, seed: int = 0) -> tuple[np.ndarray, StateBatch]:
 
 
 def medians(functions: dict, repeats: int = 31) -> dict[str, float]:
-    """Seconds of each, taken by turns so that a disturbance hits all alike."""
+    """Return the median seconds of each function, measured in turns so that noise affects all."""
     for function in functions.values():
         jax.block_until_ready(function())
     seconds: dict[str, list[float]] = {name: [] for name in functions}
@@ -56,7 +59,7 @@ def medians(functions: dict, repeats: int = 31) -> dict[str, float]:
 
 
 def prepared_step(n: int, **settings: Any):
-    """A compiled step on chunks that are laid out already, as the gradient's are."""
+    """Return the arguments of a step: θ, batch, chunks on the device, and settings."""
     theta, batch = make_batch(n)
     region = TrustRegion(POLICY, StepConfig(**settings), expected_states=n)
     rows = choose_rows(batch.kl_weight, region.config.fisher_fraction, np.random.default_rng(0))
@@ -120,7 +123,7 @@ def step_over_gradient(n: int = 50_000) -> list[Figure]:
 
 
 def product_over_double_backprop(n: int = 5_000, products: int = 10) -> list[Figure]:
-    """Ten products as in a step: JᵀMJ, linearized once, against differentiating the KL twice."""
+    """Compare ten products JᵀMJv, linearized once, with differentiating the KL twice."""
     theta, batch = make_batch(n)
     chunks = jax.device_put(cut(batch, n, 1, np.float32))
     theta = jnp.asarray(theta)
@@ -151,9 +154,10 @@ def product_over_double_backprop(n: int = 5_000, products: int = 10) -> list[Fig
 
 
 def growth() -> list[Figure]:
-    """Seconds per sample at 500,000 over those at 5,000: at most 1 is linear or better.
+    """Compare the seconds per sample at 500,000 samples with those at 5,000; 1 is linear.
 
-    F on all of the data: a tenth of 5,000 would be less than its least, and so a larger part.
+    F uses all samples. A tenth of 5,000 would be less than the smallest number of samples for F, so
+    the two sizes would use different fractions.
     """
     per_sample = {}
     for n in (5_000, 500_000):

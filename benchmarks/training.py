@@ -1,9 +1,9 @@
-"""Training end to end against sb3-contrib's TRPO, and sampling against bare physics.
+"""Measures training end to end over sb3-contrib's TRPO, and sampling over bare physics.
 
-The opponent gets the same recipe: 2,048 steps an iteration, 64×64 tanh networks, 10 conjugate
-gradient iterations, 10 critic epochs of minibatches of 128. It collects with 2 environments, as in
-the settings that RL Zoo tuned for it on this task, which is what the bound is about; and with 8,
-which suits it better. What the simulator alone would reach over that is printed beside it.
+sb3-contrib gets the same recipe: 2,048 steps per iteration, 64×64 tanh networks, 10 conjugate
+gradient iterations, and 10 critic epochs of minibatches of 128. It runs with 2 environments, as in
+the settings that RL Zoo tuned for this task, and with 8, which is faster. The bound is for 2. The
+speed of the simulator alone over sb3-contrib is printed too.
 """
 
 import time
@@ -23,7 +23,7 @@ from trellis.training.trainer import Trainer
 
 
 def our_rate(env_id: str = "Hopper-v5", iterations: int = 40, warm_up: int = 3) -> float:
-    """Steps per second of whole iterations, once compiled."""
+    """Return our steps per second in whole iterations, once compiled."""
     config = presets.resolve(env_id)
     trainer = Trainer(config)
     state = trainer.start()
@@ -36,7 +36,7 @@ def our_rate(env_id: str = "Hopper-v5", iterations: int = 40, warm_up: int = 3) 
 
 
 def their_rate(num_envs: int, env_id: str = "Hopper-v5", iterations: int = 8) -> float:
-    """The same of sb3-contrib."""
+    """Return sb3-contrib's steps per second in whole iterations."""
     from sb3_contrib import TRPO
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
@@ -85,7 +85,7 @@ def against_sb3() -> list[Figure]:
 
 
 def physics_rate(env_id: str = "Hopper-v5", num_envs: int = 32, steps: int = 200) -> float:
-    """Steps per second of the simulator alone: no training can be faster."""
+    """Return steps per second of the simulator alone, which no training can exceed."""
     env = envs.make(env_id, num_envs)
     shape = steps, num_envs, *env.action_space.shape  # pyright: ignore
     actions = np.random.default_rng(0).uniform(-1, 1, shape)
@@ -97,7 +97,7 @@ def physics_rate(env_id: str = "Hopper-v5", num_envs: int = 32, steps: int = 200
 
 
 def sampling_over_physics(env_id: str, num_envs: int, steps: int, bound: float) -> Figure:
-    """Steps with the policy in the loop over the same number of bare physics steps."""
+    """Measure sampling with the policy over the same number of bare physics steps."""
     env, bare = envs.make(env_id, num_envs), envs.make(env_id, num_envs)
     features, encode = observation_encoder(env.observation_space)
     config = presets.resolve(env_id)

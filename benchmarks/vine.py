@@ -1,12 +1,12 @@
-"""How much of the simulator's speed is left once a vine grows in it.
+"""Measures the speed of vine sampling over a bare loop of the simulator.
 
-The rival does the same physics and nothing else: a vine iteration is recorded (which rows were put
-where, which were stepped with which controls), and the bare `Batch` repeats it, trunks and branches
-in batches of the same sizes. Both take turns, and the median of the rounds counts.
+The bare loop does only the physics. A vine iteration is recorded: which states were restored, and
+which environments were stepped with which controls. A bare `Batch` repeats it, with trunks and
+branches in batches of the same sizes. Both take turns, and the median over rounds is the result.
 
-The bound is for a hopper halfway through the paper's 200 iterations. In the first ones rollouts end
-after a dozen steps: the batch is mostly masked rows, and trunks, 16 rows at a time, are a third of
-all steps. What is left then is printed as well.
+The bound is for a hopper halfway through the paper's 200 iterations. In the first iterations,
+rollouts end after a dozen steps. Then most environments of the batch are masked, and trunks, 16
+environments at a time, are a third of all steps. These figures are printed without a bound.
 
     python -m benchmarks.vine
 """
@@ -29,11 +29,15 @@ from trellis.training.trainer import Trainer
 ENV = "trellis/PaperHopper-v0"
 PRESET = "paper/hopper-vine"
 LEARNED_FOR = (0, 25, 100)
-"""Iterations."""
+"""Numbers of training iterations before the measurements."""
 
 
 class Recorded:
-    """A batch whose physics is written down: a list of (ids, states) and (ids, controls)."""
+    """Batch that records its physics: restored states and steps with controls, in order.
+
+    Args:
+        env: The batch.
+    """
 
     def __init__(self, env: Any):
         self._env = env
@@ -42,15 +46,15 @@ class Recorded:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
-    def _put(self, ids: np.ndarray, observation: Any) -> Any:
-        self.script.append(("put", ids, self._env.snapshot(ids)["state"]))
+    def _record_states(self, ids: np.ndarray, observation: Any) -> Any:
+        self.script.append(("restore", ids, self._env.snapshot(ids)["state"]))
         return observation
 
     def reset(self, ids: np.ndarray, seeds: np.ndarray) -> Any:
-        return self._put(ids, self._env.reset(ids, seeds))
+        return self._record_states(ids, self._env.reset(ids, seeds))
 
-    def restore(self, ids: np.ndarray, rows: Any) -> Any:
-        return self._put(ids, self._env.restore(ids, rows))
+    def restore(self, ids: np.ndarray, snapshot: Any) -> Any:
+        return self._record_states(ids, self._env.restore(ids, snapshot))
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> Any:
         ids = None if active is None or active.all() else np.flatnonzero(active)
@@ -59,30 +63,30 @@ class Recorded:
         return self._env.step(actions, active)
 
     def bare_loop(self) -> Callable[[], None]:
-        """The recorded physics once more, on a batch without anything around it."""
+        """Return a function that repeats the recorded physics on a bare batch."""
         batch = mujoco_batch(self._env)
         state, ctrl, nstep = batch.state, batch.bind("ctrl"), self._env.options.frame_skip
         end = self._env.snapshot(np.arange(self._env.num_envs))["state"]
 
         def loop() -> None:
-            for what, ids, rows in self.script:
-                if what == "put":
-                    state[ids] = rows
+            for what, ids, values in self.script:
+                if what == "restore":
+                    state[ids] = values
                     continue
                 if ids is None:
-                    ctrl[:] = rows
+                    ctrl[:] = values
                 else:
-                    ctrl[ids] = rows
+                    ctrl[ids] = values
                 batch.step(ids, nstep=nstep)
 
         loop()
         if not np.array_equal(state, end):
-            raise RuntimeError("the bare loop did not do the same physics")
+            raise RuntimeError("the bare loop did not end in the same states as the environment")
         return loop
 
 
 def learned() -> list[np.ndarray]:
-    """θ after so many iterations each."""
+    """Return θ after each number of iterations in `LEARNED_FOR`."""
     trainer = Trainer(presets.resolve(ENV, PRESET))
     state, found = trainer.start(), []
     for iterations in LEARNED_FOR:
@@ -94,7 +98,7 @@ def learned() -> list[np.ndarray]:
 
 
 def collect(theta: np.ndarray, *, record: bool = False) -> tuple[Callable[[], Samples], list[Any]]:
-    """A function that grows one vine iteration at the paper's numbers, and its batches."""
+    """Return a function that collects a vine iteration of the paper's size, and its batches."""
     config = presets.resolve(ENV, PRESET)
     made = []
 
@@ -111,7 +115,7 @@ def collect(theta: np.ndarray, *, record: bool = False) -> tuple[Callable[[], Sa
 
 
 def over_bare_batch(theta: np.ndarray) -> tuple[float, float]:
-    """Our speed as a share of the bare loop's, and in simulator steps a second."""
+    """Return our speed over the bare loop's, and our simulator steps per second."""
     recorded, made = collect(theta, record=True)
     steps = recorded().steps
     loops = [env.bare_loop() for env in made]
@@ -123,13 +127,13 @@ def over_bare_batch(theta: np.ndarray) -> tuple[float, float]:
 
 
 def run() -> list[Figure]:
-    """All figures of this side."""
+    """Return all figures of this group."""
     *earlier, halfway = learned()
     share, speed = over_bare_batch(halfway)
     name = "paper hopper by vine"
     return [
         Figure(f"{name}, over the bare Batch loop", share, 0.7, at_least=True),
-        Figure(f"{name}, thousand simulator steps a second", speed / 1000, None, at_least=True),
+        Figure(f"{name}, thousand simulator steps per second", speed / 1000, None, at_least=True),
         *(
             Figure(f"{name}, after {after} iterations", over_bare_batch(theta)[0], None, True)
             for after, theta in zip(LEARNED_FOR, earlier, strict=False)

@@ -1,4 +1,4 @@
-"""Train on an environment of your own: anything that is a `gymnasium.Env`."""
+"""Train on an environment of your own, which can be any `gymnasium.Env`."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ from trellis import TRPO
 
 
 class Thermostat(gymnasium.Env):
-    """Keep a room at 20 degrees while it loses heat to a changing outside."""
+    """A room that loses heat; the task is to keep it at 20 degrees with a heater."""
 
     observation_space = spaces.Box(-50, 50, (2,), np.float32)
     action_space = spaces.Box(0, 1, (1,), np.float32)
@@ -35,7 +35,7 @@ def main(total_timesteps: int = 100_000) -> float:
     print(f"before: {agent.evaluate(episodes=10).mean_return:.1f}")
     agent.learn(total_timesteps)
     result = agent.evaluate(episodes=10).mean_return
-    print(f"after:  {result:.1f}  (0 would be 20 degrees all the time)")
+    print(f"after:  {result:.1f}  (0 means 20 degrees at every step)")
     return result
 
 

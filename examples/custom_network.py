@@ -1,7 +1,7 @@
-"""A policy network of your own: name the shapes of its weights, make them, and apply them.
+"""Train with a policy network of your own: define its weight shapes, initial weights and outputs.
 
-The same `apply` runs in NumPy beside the simulator and in JAX where it is differentiated, so it is
-written with operators and with the array namespace of its input.
+`apply` runs on NumPy arrays beside the simulator and on JAX arrays in the update. So it uses only
+operators and functions of the array namespace of its input.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trellis import TRPO
-from trellis.policies.distributions import Categoricals
+from trellis.policies import Categoricals, Policy
 from trellis.policies.networks import orthogonal
-from trellis.policies.policy import Policy
 
 
 @dataclass(frozen=True)
 class Residual:
-    """A tanh layer, and a straight line past it."""
+    """A tanh layer with a linear shortcut around it."""
 
     inputs: int
     hidden: int

@@ -1,4 +1,4 @@
-"""The loop in your own hands: `iterate` takes a state and gives the next one."""
+"""Write your own training loop: `Trainer.iterate` returns the next state and the metrics."""
 
 import dataclasses
 
@@ -11,14 +11,14 @@ def main(iterations: int = 30) -> float:
     for _ in range(iterations):
         state, metrics = trainer.iterate(state)
         if metrics["iteration"] % 10 == 0:
-            # No return where no episode ended: good policies play longer than an iteration.
+            # There is no return if no episode ended: good policies outlast an iteration.
             mean_return = metrics.get("episode_return_mean", float("nan"))
             print(
                 f"{metrics['steps']:>6} steps  return {mean_return:6.1f}"
                 f"  KL {metrics['kl']:.4f}  {metrics['status']}"
             )
 
-    # Frozen, a state can be come back to, environments included: training repeats itself.
+    # A checkpoint holds the environments too, so training from it repeats bit for bit.
     arrays, values = trainer.to_checkpoint(state)
     one, _ = trainer.iterate(state)
     again, _ = trainer.iterate(trainer.from_checkpoint(arrays, values))

@@ -1,4 +1,4 @@
-"""What all tests share: a cache of compiled programs, and double precision on request."""
+"""Provides what all tests share: a cache of compiled programs, and a double-precision fixture."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile every program once: later tests, workers, subprocesses and sessions load it.
+    """Cache compiled programs, so that later tests, workers, subprocesses and sessions load them.
 
     Compiled code depends on the processor, so each kind of processor has a folder of its own.
     """
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def processor() -> str:
-    """A name for the kind of processor."""
+    """Return a name for the kind of processor."""
     about, cpuinfo = platform.machine(), Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = cpuinfo.read_text().splitlines()
@@ -39,6 +39,6 @@ def processor() -> str:
 
 @pytest.fixture
 def x64():
-    """Double precision for the length of a test."""
+    """Enable double precision during a test."""
     with jax.enable_x64(True):
         yield

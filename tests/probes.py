@@ -1,4 +1,4 @@
-"""Environments that each isolate one thing that can go wrong, with answers known in closed form."""
+"""Probe environments, each of which isolates one possible error and has a known answer."""
 
 import gymnasium
 import numpy as np
@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 
 class Probe(gymnasium.Env):
-    """An episode of `length` steps; observations in [-1, 1]; what it pays is up to the subclass."""
+    """Base class: episodes of `length` steps and observations in [-1, 1]."""
 
     length = 1
     action_space = spaces.Discrete(2)
@@ -31,21 +31,21 @@ class Probe(gymnasium.Env):
 
 
 class ActionMatters(Probe):
-    """Action 1 pays 1, action 0 nothing."""
+    """Action 1 has reward 1 and action 0 has reward 0."""
 
     def reward(self, action):
         return float(action == 1)
 
 
 class ObservationMatters(Probe):
-    """The action has to follow the sign of the observation."""
+    """The reward depends on whether the action matches the sign of the observation."""
 
     def reward(self, action):
         return 1.0 if (action == 1) == (self.sign > 0) else -1.0
 
 
 class DelayedReward(Probe):
-    """What pays after ten steps is the very first action."""
+    """The reward after ten steps depends on the first action."""
 
     length = 10
 
@@ -56,7 +56,7 @@ class DelayedReward(Probe):
 
 
 class ContinuousTarget(Probe):
-    """The mean has to become 0.5 times the sign of the observation."""
+    """The best action is 0.5 times the sign of the observation."""
 
     action_space = spaces.Box(-1, 1, (1,), np.float32)
 
@@ -65,7 +65,7 @@ class ContinuousTarget(Probe):
 
 
 class FactorsMatter(Probe):
-    """Two factors, each with one right choice."""
+    """The action has two factors, each with one right choice."""
 
     action_space = spaces.MultiDiscrete([3, 2])
 
@@ -74,7 +74,7 @@ class FactorsMatter(Probe):
 
 
 class Endless(Probe):
-    """Pays 1 at every step and never terminates; a time limit of 5 cuts it."""
+    """The reward is 1 in every step; episodes are truncated after 5 steps."""
 
     def step(self, action):
         self.t += 1
@@ -82,7 +82,7 @@ class Endless(Probe):
 
 
 class DictObservation(Probe):
-    """As `ObservationMatters`, with the sign hidden among other things."""
+    """The same task as `ObservationMatters`, with a Dict observation."""
 
     observation_space = spaces.Dict(
         {"noise": spaces.Discrete(3), "sign": spaces.Box(-1, 1, (1,), np.float32)}

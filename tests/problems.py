@@ -1,4 +1,4 @@
-"""Random policies and batches that several tests share."""
+"""Provides random policies and batches that several tests share."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ POLICIES = {
 
 
 def sum_gradient(policy, estimator, theta, chunks):
-    """L and ∇L at θ_old, as sums over the states."""
+    """Return L and ∇L at θ_old, as sums over the states."""
     return gradient_and_outputs(policy, estimator, theta, chunks)[0]
 
 
@@ -25,7 +25,7 @@ def random_theta(policy, rng, scale=0.5):
 
 
 def random_batch(policy, theta, n, rng, *, actions=1, dtype=np.float64, weights=True):
-    """States with actions drawn from the policy, worth something random that depends on them."""
+    """Return random states with actions sampled from the policy, and random values."""
     inputs = policy.network.inputs
     observation = rng.normal(size=(n, inputs))
     params, _ = policy.distribution_params(theta, observation)
@@ -37,6 +37,6 @@ def random_batch(policy, theta, n, rng, *, actions=1, dtype=np.float64, weights=
     action, log_q = np.stack(drawn, 1), np.stack(log_q, 1)
     value = np.tanh(action[..., 0] * 1.0) + rng.normal(size=(n, actions))
     weight = rng.uniform(0.2, 1.5, size=n) if weights else np.ones(n)
-    # With sums that differ, as vine's do.
+    # The sums of the weights differ, as with vine.
     batch = StateBatch(observation, action, log_q, value, weight, 2.5 * weight[::-1])
     return StateBatch(*(leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf for leaf in batch))

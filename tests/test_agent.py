@@ -1,8 +1,7 @@
 """The Python door: learn, predict, save, load."""
 
 import dataclasses
-import importlib
-import json
+import functools
 import sys
 
 import gymnasium
@@ -10,15 +9,18 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests import probes
+from tests import forge, probes
 from trellis import TRPO, EstimationConfig, SamplingConfig, envs, presets
 from trellis.config import StepConfig
+from trellis.envs.consent import ConsentError
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
+from trellis.policies.saved import SavedPolicy
 from trellis.runs import run
 from trellis.runs.folder import RunFolderError
 from trellis.spaces import is_single
+from trellis.training.evaluation import evaluate_saved
 
 # The sizes of the trainer's tests, so that the programs are compiled once for both.
 SMALL = {
@@ -118,22 +120,36 @@ def test_another_environment_made_by_a_callable_is_remembered(tmp_path):
         TRPO.load(tmp_path / "two", policy=TINY)
 
 
-def test_an_environment_whose_module_came_with_the_run_is_refused(tmp_path, monkeypatch):
-    """Loading runs no code from the folder, neither from its files nor from its modules."""
-    folder = tmp_path / "hopper"
+def test_a_loaded_agent_imports_no_module_without_consent(tmp_path, monkeypatch):
+    """Its policy acts and can be saved; `learn` and `evaluate` need the environment."""
+    folder = tmp_path / "agent"
     make_agent().save(folder)
     trap = tmp_path / "trap"
-    (folder / "evil.py").write_text(f"open({str(trap)!r}, 'w')")
-    config = json.loads((folder / "config.json").read_text())
-    for here, env in ((tmp_path, "hopper.evil:CartPole-v1"), (folder, "evil:CartPole-v1")):
-        (folder / "config.json").write_text(json.dumps({**config, "env": env}))
-        monkeypatch.setattr("sys.path", [*sys.path, str(here)])
-        with pytest.raises(RunFolderError, match="lies in the run itself"):
-            TRPO.load(folder, policy=TINY)
+    for module in ("evil", "package.evil"):
+        path = (folder / module.replace(".", "/")).with_suffix(".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"open({str(trap)!r}, 'w').close()")
+    (folder / "package" / "__init__.py").write_text(f"open({str(trap)!r}, 'w').close()")
+    monkeypatch.setattr("sys.path", [*sys.path, str(folder)])
+    for env in ("evil:CartPole-v1", "package.evil:CartPole-v1"):
+        forge.forge_config(folder, env=env)
+        agent = TRPO.load(folder, policy=TINY)
+        agent.predict(np.zeros(4, np.float32))
+        agent.save(tmp_path / "copy")
+        uses = (functools.partial(agent.learn, 1), agent.evaluate, lambda: run.resume(folder))
+        for use in uses:
+            with pytest.raises(ConsentError, match=rf"{folder}.*evil\.py.*trust_env=True"):
+                use()
+        with pytest.raises(ConsentError):
+            evaluate_saved(SavedPolicy.load(folder, policy=TINY), 1)
+        assert not trap.exists()
+        assert TRPO.load(folder, "CartPole-v1", policy=TINY).evaluate(1).episodes == 1
+    agent = TRPO.load(folder, policy=TINY, trust_env=True)
     assert not trap.exists()
-    importlib.import_module("evil")  # The trap itself works.
+    agent.evaluate(1)
     assert trap.exists()
-    sys.modules.pop("evil")
+    for name in ("package.evil", "package"):
+        sys.modules.pop(name)
 
 
 def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say, at a size that fits a test."""
+"""Runs the examples at a small size and checks their results."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Imports go one way, and packages beside the core load when first used.
+"""Tests that imports go one way and that optional packages load when first used.
 
 The order of our own packages is in pyproject.toml, for import-linter. Here are the packages of
 others, and what is too fine for its contracts.
@@ -28,9 +28,9 @@ HOMES = {
 """Heavy packages, and the folders that may import them at the top of a module."""
 EDGES = {"gymnasium", *HOMES}
 LEAVES = {"arrays", "blas", "moments", "rng"}
-"""Modules of ours that anything may import."""
+"""Leaf modules that any package may import."""
 THEORY_ADAPTERS = {"as_batch.py", "as_gymnasium.py"}
-"""Where finite MDPs become environments."""
+"""Modules that turn finite MDPs into environments."""
 
 
 LINT = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
@@ -42,7 +42,7 @@ def test_packages_import_one_way():
 
 
 def test_an_import_against_the_order_is_found(tmp_path):
-    """A lazy one too."""
+    """The linter finds a lazy import too."""
     shutil.copytree(ROOT, tmp_path / "trellis")
     with (tmp_path / "trellis" / "training" / "trainer.py").open("a") as file:
         file.write("\n\ndef later():\n    import trellis.cluster\n")
@@ -52,7 +52,7 @@ def test_an_import_against_the_order_is_found(tmp_path):
 
 
 def imported(nodes: list[ast.stmt]) -> set[str]:
-    """Full names of what these statements import: modules, and names in modules."""
+    """Return the full names that these statements import: modules, and names in modules."""
     names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -63,12 +63,12 @@ def imported(nodes: list[ast.stmt]) -> set[str]:
 
 
 def all_imports(path: Path) -> set[str]:
-    """Imports anywhere in a module, in functions too."""
+    """Return the imports anywhere in a module, including those in functions."""
     return imported([n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.stmt)])
 
 
 def top_imports(path: Path) -> set[str]:
-    """Imports that run when a module is imported: not those in functions, nor for type checkers."""
+    """Return the imports that run when a module is imported, not those in functions."""
     pending, found = list(ast.parse(path.read_text()).body), []
     while pending:
         node = pending.pop()
@@ -82,7 +82,7 @@ def top_imports(path: Path) -> set[str]:
 
 
 def packages(names: set[str]) -> set[str]:
-    """The outermost package of each module."""
+    """Return the outermost package of each module."""
     return {name.split(".")[0] for name in names}
 
 
@@ -93,15 +93,15 @@ def modules(folder: str = "") -> list[Path]:
 
 
 @pytest.mark.parametrize("package", ["policies", "sampling", "estimation", "optimization"])
-def test_the_learning_side_knows_no_simulator(package):
-    """Gymnasium may be imported for its spaces alone."""
+def test_learning_packages_import_no_simulator(package):
+    """They may import Gymnasium for its spaces only."""
     for path in modules(package):
         names = {n for n in all_imports(path) if not f"{n}.".startswith("gymnasium.spaces.")}
         edges = packages(names) & EDGES
         assert not edges, f"{path} imports {edges}"
 
 
-def test_theory_imports_array_code_alone():
+def test_theory_imports_only_array_code():
     for path in modules("theory"):
         ours = {name.split(".")[1] for name in all_imports(path) if name.startswith("trellis.")}
         if path.name in THEORY_ADAPTERS:
@@ -115,7 +115,7 @@ def test_theory_imports_array_code_alone():
 
 
 @pytest.mark.parametrize("name", ["conjugate_gradient", "line_search"])
-def test_the_solvers_know_nothing_of_policies(name):
+def test_the_solvers_do_not_import_policies(name):
     names = all_imports(ROOT / "optimization" / f"{name}.py")
     ours = {tuple(name.split(".")[1:3]) for name in names if name.startswith("trellis.")}
     others = {home for home in ours if home[0] not in LEAVES}
@@ -131,7 +131,7 @@ def test_a_heavy_package_is_imported_by_functions_or_in_its_own_folder(package):
 
 
 def test_importing_a_module_loads_no_heavy_package():
-    """Not even by way of another module, or of a third-party package."""
+    """The test includes indirect imports by other modules and third-party packages."""
     homes = [home for home in HOMES.values() if home]
     names = [
         ".".join(["trellis", *path.relative_to(ROOT).with_suffix("").parts])

@@ -3,14 +3,14 @@ import numpy as np
 from trellis import rng
 
 
-def test_uniform_numbers_depend_on_their_own_seed_alone():
+def test_uniform_numbers_depend_only_on_their_own_seed():
     many = rng.uniform(np.arange(100), 12, -1, 1)
     np.testing.assert_array_equal(rng.uniform(np.array([42]), 12, -1, 1)[0], many[42])
     np.testing.assert_array_equal(rng.uniform(np.arange(100), 5, -1, 1), many[:, :5])
     assert len(np.unique(many)) == many.size
 
 
-def test_numbers_are_uniform_and_neighbours_unrelated():
+def test_numbers_are_uniform_and_neighbours_uncorrelated():
     samples = rng.uniform(np.arange(50_000), 6, 0, 1)
     assert samples.min() >= 0
     assert samples.max() < 1
@@ -23,7 +23,7 @@ def test_numbers_are_uniform_and_neighbours_unrelated():
 
 
 def test_split_mix_is_the_published_generator():
-    """The first outputs of SplitMix64 for state 0, from its reference implementation."""
+    """The expected numbers are the first outputs of its reference implementation for state 0."""
     states = np.arange(1, 4, dtype=np.uint64) * rng.GOLDEN
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert rng.split_mix(states).tolist() == expected

@@ -1,4 +1,4 @@
-"""Spaces survive a checkpoint, in today's format and in the first one."""
+"""Tests that spaces can be read from checkpoints of the current and of the first format."""
 
 import json
 
@@ -25,13 +25,13 @@ OTHERS = [
 
 
 def same(one, other):
-    """Equal, with the same bounds to the bit."""
+    """Return whether two spaces are equal, with the same bounds bit for bit."""
     bounds = [(getattr(s, "low", 0), getattr(s, "high", 0)) for s in (one, other)]
     return one == other and all(map(np.array_equal, *bounds))
 
 
 @pytest.mark.parametrize("space", PLAIN + OTHERS, ids=str)
-def test_a_space_comes_back_from_json(space):
+def test_a_space_survives_json(space):
     text = json.dumps(space_to_json(space))
     assert same(space_from_json(json.loads(text)), space)
 
@@ -50,18 +50,18 @@ def test_the_text_of_the_first_checkpoints_is_read(space):
     assert same(space_from_text(str(space)), space)
 
 
-def test_bounds_of_observations_may_be_unknown_but_not_those_of_actions():
+def test_only_bounds_of_observations_may_be_unknown():
     box = spaces.Box(np.float32([-1, -8]), np.float32([1, 8]))
     read = space_from_text(str(box), bounds_matter=False)
     assert (read.shape, read.dtype) == (box.shape, box.dtype)
-    with pytest.raises(SpaceFormatError, match="does not say everything"):
+    with pytest.raises(SpaceFormatError, match="does not describe its space completely"):
         space_from_text(str(box))
 
 
 @pytest.mark.parametrize(
     "text", ["", "Box(1)", "Dict('a': Discrete(2))", "__import__('os').system('x')", "Discrete(n)"]
 )
-def test_other_texts_are_refused(text):
+def test_other_texts_are_errors(text):
     with pytest.raises(SpaceFormatError):
         space_from_text(text)
 
@@ -75,8 +75,8 @@ def test_other_texts_are_refused(text):
         {"box": [1], "low": 0, "high": 1, "dtype": "O"},
     ],
 )
-def test_other_values_are_refused(values):
-    with pytest.raises(SpaceFormatError, match="not the description of a space"):
+def test_other_values_are_errors(values):
+    with pytest.raises(SpaceFormatError, match="do not describe a space"):
         space_from_json(values)
 
 

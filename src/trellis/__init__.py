@@ -1,4 +1,14 @@
-"""Trellis: Trust Region Policy Optimization (Schulman et al., 2015) as real software."""
+"""Trust Region Policy Optimization (Schulman et al., 2015) in JAX.
+
+`TRPO` trains an agent, `SavedPolicy` runs a trained one, and the classes that end in `Config` hold
+the settings. `Trainer` gives access to single iterations. The names in `__all__` are public.
+
+Example:
+    >>> from trellis import TRPO
+    >>> agent = TRPO("CartPole-v1", seed=0).learn(2_048)
+    >>> agent.theta.shape
+    (4610,)
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +24,7 @@ if TYPE_CHECKING:
     from trellis.policies.saved import SavedPolicy
     from trellis.training.trainer import Trainer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "TRPO",
     "EstimationConfig",
@@ -26,7 +36,7 @@ __all__ = [
     "Trainer",
 ]
 
-# Loaded when first asked for, so that `trellis --help` does not wait for a compiler.
+# Each name loads its module when it is first used, so that `trellis --help` does not import JAX.
 _HOMES = {
     "TRPO": "trellis.agent",
     "StepConfig": "trellis.config",

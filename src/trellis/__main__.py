@@ -1,18 +1,20 @@
-"""`trellis`, and `python -m trellis`: one command, and an orderly end of the process.
+"""Entry point of `trellis` and of `python -m trellis`: runs one command, then ends the process.
 
-Handlers for signals are set before anything heavy is imported, so that Ctrl-C never shows a
-traceback. An environment may have left threads or processes behind: they do not outlive a command.
+Signal handlers are set before anything heavy is imported, so Ctrl-C never shows a traceback.
+Threads and forks that an environment leaves behind do not keep the process alive.
 """
 
 import contextlib
 import sys
+from pathlib import Path
 
+import trellis
 from trellis import closing
 from trellis.signals import StoppedAtOnce, raised_signals
 
 
 def main() -> int:
-    """Run the command in `sys.argv`; return its exit code once nothing keeps the process alive."""
+    """Run the command in `sys.argv` and return its exit code."""
     try:
         with raised_signals():
             from trellis.cli.leaving import end_without_closing, leave
@@ -20,7 +22,7 @@ def main() -> int:
 
             closing.on_hang = end_without_closing
             code = run_command()
-    except StoppedAtOnce as stopped:  # While the command was being imported, or had ended.
+    except StoppedAtOnce as stopped:  # Before the command started, or after it ended.
         with contextlib.suppress(OSError, ValueError):
             print(stopped, file=sys.stderr, flush=True)
         return 128 + stopped.received
@@ -29,4 +31,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # Python puts the current folder first on the import path; commands search it only if their
+    # arguments name a module.
+    first, home = Path(sys.path[0]), Path(trellis.__file__).parents[1]
+    if not sys.flags.safe_path and first == Path.cwd() != home:
+        del sys.path[0]
     sys.exit(main())

@@ -1,9 +1,9 @@
-"""One thread for small matrix products.
+"""Limits NumPy's matrix products to one thread while a policy runs beside a simulator.
 
-A policy's matrix products beside the simulator take microseconds. A BLAS that spreads them over
-threads spends more time waking those up than computing, and takes the cores from the physics: forty
-times slower, measured on the paper's hopper. XLA and MuJoCo have thread pools of their own, which
-this leaves alone.
+These products take microseconds. A BLAS that splits them among threads spends more time on waking
+the threads than on computing, and it takes cores away from the physics: forty times slower,
+measured on the paper's hopper. XLA and MuJoCo have thread pools of their own, which this limit does
+not affect.
 """
 
 import functools
@@ -18,5 +18,11 @@ def _controller() -> ThreadpoolController:
 
 
 def one_blas_thread() -> Any:
-    """A context in which NumPy's matrix products run on the calling thread alone."""
+    """Return a context manager in which NumPy's matrix products run on the calling thread.
+
+    Example:
+        >>> import numpy as np
+        >>> with one_blas_thread():
+        ...     product = np.eye(3) @ np.eye(3)
+    """
     return _controller().limit(limits=1, user_api="blas")

@@ -1,8 +1,8 @@
-"""Closing an environment within a time limit.
+"""Closes an environment within a time limit.
 
 An environment's `close` may wait for a server, a window or a thread that never answers. It runs in
 the thread that called it, because many simulators refuse another one. When the time is up, a signal
-raises an exception inside it. Python delivers signals to the main thread alone, so `close` has no
+raises an exception inside it. Python delivers signals to the main thread only, so `close` has no
 time limit in other threads.
 """
 
@@ -12,30 +12,30 @@ from collections.abc import Callable
 from types import FrameType
 
 CLOSE_SECONDS = 3.0
-"""Time that the environments of a batch have to close."""
+"""Time limit for closing all environments of a batch."""
 LATER_SECONDS = 0.1
-"""Time for each environment of a batch after one of its kind did not close in time."""
+"""Time limit for each environment after one with the same id did not close in time."""
 AGAIN_SECONDS = 0.5
 """Time between interrupts of a `close` that catches them."""
 INTERRUPTS = 3
-"""Interrupts after which a `close` is taken to ignore them."""
+"""Number of interrupts after which `close` counts as not interruptible."""
 on_hang: Callable[[str], None] | None = None
-"""Called, in another thread and with the name of what was closed, if `close` ignores interrupts."""
+"""Function that is called in another thread, with a name, if `close` ignores interrupts."""
 # A signal that nobody else uses: the last real-time signal where the system has them.
 _NUMBER: int = getattr(signal, "SIGRTMAX", 0) or getattr(signal, "SIGVTALRM", 0)
 
 
 class CloseTimeout(BaseException):
-    """The time for `close` is up. Not an `Exception`, so that few environments catch it."""
+    """The time for `close` is up. It is not an `Exception`, so few environments catch it."""
 
 
 def close_within(close: Callable[[], None], seconds: float, name: str) -> bool:
-    """Call `close` and interrupt it when its time is up; return whether it came to its end.
+    """Call `close`, interrupt it when its time is up, and return whether it finished.
 
     Args:
-        close: The function to call.
-        seconds: The time that it has.
-        name: What is closed, for messages.
+        close: Function to call.
+        seconds: Time limit.
+        name: Name of the environment, for messages.
     """
     main = threading.main_thread().ident
     if threading.get_ident() != main or not _NUMBER:
@@ -63,7 +63,7 @@ def close_within(close: Callable[[], None], seconds: float, name: str) -> bool:
 
 
 def _watch(ended: threading.Event, thread: int, seconds: float, name: str) -> None:
-    """Interrupt a thread when its time is up, and again if that does not help."""
+    """Interrupt a thread when its time is up, and again if it continues."""
     for limit in (seconds, *[AGAIN_SECONDS] * (INTERRUPTS - 1)):
         if ended.wait(limit):
             return

@@ -1,7 +1,9 @@
-"""Count, mean and variance of data that comes in parts.
+"""Computes count, mean and variance of data that arrives in parts.
 
-Parts are merged pairwise (Chan et al., 1979), so the moments of all shards, or of all iterations,
-follow from those of each.
+Two parts merge exactly (Chan et al., 1979), so the moments of all shards, or of all iterations,
+follow from the moments of each:
+
+    mean = mean₁ + d·n₂/n        squares = squares₁ + squares₂ + d²·n₁n₂/n        d = mean₂ − mean₁
 """
 
 from dataclasses import dataclass
@@ -9,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 CHUNK_BYTES = 1 << 25
-"""Size of the double-precision copy that `Moments.of` makes of its values at a time."""
+"""Size in bytes of the double-precision chunks that `Moments.of` works on."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of values of one shape."""
+    """Moments (count, mean and variance) of values that all have the same shape."""
 
     count: np.ndarray
     """Number of values, a scalar."""
@@ -30,7 +32,12 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray, shape: tuple[int, ...] = ()) -> "Moments":
-        """Return the moments of `values`, each of this shape, in double precision."""
+        """Return the moments of `values`, computed in double precision.
+
+        Args:
+            values: An array of values; leading axes are flattened.
+            shape: Shape of one value.
+        """
         values = np.asarray(values).reshape(-1, *shape)
         step = max(1, CHUNK_BYTES // (8 * int(np.prod(shape))))
         total = cls.zeros(shape)
@@ -43,12 +50,12 @@ class Moments:
 
     @classmethod
     def of_mean(cls, mean: float, count: int, variance: float = 0.0) -> "Moments":
-        """Return moments whose mean and variance were computed elsewhere."""
+        """Return scalar moments from a mean and a variance that were computed elsewhere."""
         return cls(np.array(float(count)), np.array(mean), np.array(count * variance))
 
     @property
     def variance(self) -> np.ndarray:
-        """Variance of the values; 1 until there are two of them."""
+        """Variance of the values; 1 while there are fewer than two values."""
         if self.count < 2:
             return np.ones_like(self.mean)
         return self.squares / self.count
@@ -71,10 +78,10 @@ class Moments:
         )
 
     def to_arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Return the moments as named arrays, as a checkpoint stores them."""
+        """Return the moments as arrays named `name/count`, `name/mean` and `name/squares`."""
         return {f"{name}/{part}": getattr(self, part) for part in ("count", "mean", "squares")}
 
     @classmethod
     def from_arrays(cls, name: str, arrays: dict[str, np.ndarray]) -> "Moments":
-        """Return the moments that `to_arrays` stored under this name."""
+        """Return the moments that `to_arrays` stored under `name`."""
         return cls(*(arrays[f"{name}/{part}"] for part in ("count", "mean", "squares")))

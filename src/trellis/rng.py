@@ -1,7 +1,7 @@
-"""Random streams: each a pure function of (seed, purpose, iteration, shard).
+"""Provides random streams, each a pure function of (seed, purpose, iteration, shard).
 
-Nothing here carries state from one iteration to the next, and no stream is shared between two uses.
-Common random numbers, exact resume and the exact recovery of a lost worker follow from this rule.
+No stream carries state from one iteration to the next, and no two uses share a stream. Common
+random numbers (Sec. 5.2), exact resume and exact recovery of a lost worker follow from this rule.
 """
 
 import enum
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(enum.IntEnum):
-    """What a stream is for. The numbers are part of every recorded run: never reuse one."""
+    """Purpose of a random stream. Every recorded run depends on the numbers: never reuse one."""
 
     POLICY_INIT = 0
     CRITIC_INIT = 1
@@ -28,7 +28,18 @@ class Purpose(enum.IntEnum):
 def stream(
     seed: int, purpose: Purpose, *, iteration: int = 0, shard: int = 0
 ) -> np.random.Generator:
-    """The generator for one purpose in one iteration of one shard."""
+    """Return the generator for one purpose in one iteration of one shard.
+
+    Args:
+        seed: Seed of the run.
+        purpose: What the numbers are for.
+        iteration: Index of the iteration.
+        shard: Index of the shard.
+
+    Example:
+        >>> stream(0, Purpose.ACTIONS, iteration=3).integers(100, size=3).tolist()
+        [9, 30, 45]
+    """
     return np.random.default_rng(
         np.random.SeedSequence(seed, spawn_key=(int(purpose), iteration, shard))
     )
@@ -52,15 +63,15 @@ def unit_interval(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def uniform(seeds: NDArray[np.int64], size: int, low: float, high: float) -> NDArray[np.float64]:
-    """Return uniform numbers for many seeds at once, each row a function of its own seed.
+    """Return uniform random numbers for many seeds at once; each row depends on its seed alone.
 
-    Creating a NumPy generator for each seed takes longer than a step of the paper's hopper. This
-    takes a few microseconds for any number of seeds. Each seed has its own stretch of the cycle of
-    SplitMix64: multiplication by an odd factor maps seeds one to one.
+    Creating one NumPy generator per seed takes longer than a step of the paper's hopper. This
+    function has no cost per seed beyond arithmetic on arrays. Each seed has its own part of the
+    cycle of SplitMix64, because multiplication by an odd factor maps seeds one to one.
 
     Args:
         seeds: One seed for each row.
-        size: How many numbers each row has.
+        size: Number of random numbers in each row.
         low: Lower bound, included.
         high: Upper bound, not included.
 

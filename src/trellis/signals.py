@@ -1,8 +1,8 @@
-"""Signals that stop a run: Ctrl-C (SIGINT), SIGTERM, and SIGHUP of a terminal that closes.
+"""Handles signals that stop a run: Ctrl-C (SIGINT), SIGTERM, and SIGHUP of a closed terminal.
 
-While a run trains, the first signal lets the iteration finish, and a checkpoint is written. A
-second one stops at once. Elsewhere a signal raises `StoppedAtOnce`, so that worker processes and
-clusters are closed on the way out.
+After the first signal, a run finishes its iteration and writes a checkpoint. A second signal stops
+it at once. Outside of training, a signal raises `StoppedAtOnce`, so that worker processes and
+clusters are closed.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ STOPPING = tuple(
 )
 """Signals that stop a run, where the system has them."""
 _kept: dict[int, Callable[..., Any]] = {}
-"""Handlers that nobody may replace for now, by the number of their signal."""
+"""Handlers that `restore_handlers` sets again, by the number of their signal."""
 
 
 class StoppedAtOnce(KeyboardInterrupt):
     """A signal stopped the program without waiting for the end of an iteration.
 
     Attributes:
-        received: The signal.
+        received: Signal that stopped it.
     """
 
     def __init__(self, received: int):
@@ -36,37 +36,37 @@ class StoppedAtOnce(KeyboardInterrupt):
 
 
 def keep_handlers(handlers: Mapping[int, Callable[..., Any]]) -> None:
-    """Set handlers that `restore_handlers` sets again; an empty mapping ends this."""
+    """Set handlers and remember them for `restore_handlers`; an empty mapping forgets them."""
     _kept.clear()
     _kept.update(handlers)
     restore_handlers()
 
 
 def restore_handlers() -> None:
-    """Set the handlers of `keep_handlers` again, where somebody has replaced them."""
+    """Set the handlers of `keep_handlers` again if they were replaced."""
     for number, handler in _kept.items():
         if signal.getsignal(number) is not handler:
             if threading.current_thread() is not threading.main_thread():
-                return  # Python sets handlers in the main thread alone.
+                return  # Python sets handlers in the main thread only.
             signal.signal(number, handler)
 
 
 class StopSignals:
-    """The signals that a run has received."""
+    """Signals that a run has received."""
 
     def __init__(self) -> None:
         self.received: list[signal.Signals] = []
-        """The signals so far; the run stops after its iteration if there is one."""
+        """Signals so far; after the first one the run stops at the end of its iteration."""
 
     def check(self) -> bool:
-        """Return whether to stop. Handlers that an environment has replaced are set again."""
+        """Return whether to stop, and set handlers again that an environment replaced."""
         restore_handlers()
         return bool(self.received)
 
 
 @contextlib.contextmanager
 def stop_signals(*, quiet: bool = False) -> Iterator[StopSignals]:
-    """Yield the signals that arrive from now on; signals that are ignored stay ignored."""
+    """Yield the signals that arrive in the block; signals that are ignored stay ignored."""
     signals = StopSignals()
     old: dict[int, Any] = {}
 
@@ -99,7 +99,7 @@ def stop_signals(*, quiet: bool = False) -> Iterator[StopSignals]:
 
 @contextlib.contextmanager
 def raised_signals() -> Iterator[None]:
-    """Raise `StoppedAtOnce` where a signal arrives, so that everything is closed on the way out."""
+    """Raise `StoppedAtOnce` when a signal arrives, so that environments and workers are closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -113,10 +113,10 @@ def raised_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """Deliver signals at the end of the block: what it does is done whole.
+    """Deliver signals at the end of the block, so that the block is never interrupted.
 
-    Processes that the block starts never receive SIGINT and SIGHUP, which a terminal sends to all
-    of them; they end as their parent wants it.
+    Processes that start in the block never receive SIGINT and SIGHUP, which a terminal sends to all
+    processes. Their parent ends them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -148,7 +148,7 @@ def _set_handlers(handler: Callable[[int, FrameType | None], Any]) -> Iterator[N
 
 
 def _handlers() -> dict[int, Any]:
-    """Return the handlers of signals that are not ignored, as nohup and background jobs do."""
+    """Return the handlers of the signals that are not ignored (nohup ignores SIGHUP)."""
     found = {number: signal.getsignal(number) for number in STOPPING}
     return {
         number: signal.SIG_DFL if handler is None else handler

@@ -1,7 +1,7 @@
-"""Between the spaces of an environment and a policy: features in, a kind of action out.
+"""Translates between the spaces of an environment and the arrays of a policy.
 
-Observations become float32 features (or stay pictures), and what a policy samples becomes an action
-that the environment accepts.
+Observations become float32 features, except pictures, which stay bytes. Actions that a policy
+samples become actions that the environment accepts.
 """
 
 import math
@@ -19,38 +19,65 @@ Spaces = tuple[Space, Space]
 Observation: TypeAlias = Any
 """An array with a row per environment, or (Dict and Tuple spaces) a pytree of such arrays."""
 Encoder = Callable[[Observation], NDArray[Any]]
+"""A function from a batch of observations to features."""
 MOST_FRAMES = 16
-"""In a stack of pictures: this tells (frames, height, width) from (height, width, colours)."""
+"""Largest stack of pictures; it tells (frames, height, width) from (height, width, colours)."""
 WHITE = 255
+"""Largest value of a pixel."""
 SMALLEST_PICTURE = 10
-"""Height and width that two convolutions leave something of."""
+"""Smallest height and width of a picture: two convolutions reduce it to one pixel."""
 
 
 class PictureFeatures(int):
-    """How many values a picture has, and its shape: (frames, height, width)."""
+    """Number of values of a picture, with the picture's shape as an attribute.
+
+    Args:
+        shape: (frames, height, width).
+    """
 
     shape: tuple[int, int, int]
+    """Shape of the picture, (frames, height, width)."""
 
     def __new__(cls, shape: tuple[int, int, int]) -> "PictureFeatures":
+        """Return the number of values of a picture of this shape."""
         features = super().__new__(cls, math.prod(shape))
         features.shape = shape
         return features
 
 
 def moments_shape(features: int) -> tuple[int, ...]:
-    """Return the shape of observation statistics: a value per feature, or per pixel of a frame."""
+    """Return the shape of observation statistics: one value per feature, or per pixel of a frame.
+
+    Args:
+        features: Number of features, as `observation_encoder` returns it.
+    """
     return features.shape[1:] if isinstance(features, PictureFeatures) else (features,)
 
 
 class UnsupportedSpaceError(ValueError):
-    """No policy here can read this observation space or act in this action space."""
+    """The observation space or action space is not supported by any policy."""
 
 
 def observation_encoder(space: Space) -> tuple[int, Encoder]:
-    """Return the number of features, and the function from a batch of observations to features.
+    """Return the number of features of a space, and the function that computes them for a batch.
 
-    Features are rows of float32: boxes flattened, categories one-hot, parts of a Dict or Tuple side
-    by side in order. Pictures that are the whole observation stay as they are, bytes.
+    Features are rows of float32. Boxes are flattened, categories become one-hot vectors, and the
+    parts of a Dict or Tuple are concatenated in order. Pictures that are the whole observation stay
+    bytes.
+
+    Args:
+        space: Observation space of one environment.
+
+    Returns:
+        The number of features (`PictureFeatures` for pictures), and the encoder.
+
+    Raises:
+        UnsupportedSpaceError: The space has a part that is not supported.
+
+    Example:
+        >>> features, encode = observation_encoder(spaces.Discrete(3))
+        >>> features, encode(np.array([0, 2])).tolist()
+        (3, [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     """
     pictures = picture_shape(space)
     if pictures is not None:
@@ -87,26 +114,40 @@ def _row_encoder(space: Space) -> tuple[int, Encoder]:
 
         return sum(size for _, size, _ in parts), concatenate
     raise UnsupportedSpaceError(
-        f"observations of kind {type(space).__name__} cannot be read; supported are Box, Discrete,"
-        " MultiDiscrete, MultiBinary, and Dict and Tuple of them. Wrap the environment, for example"
-        " with gymnasium.wrappers.FlattenObservation or TransformObservation"
+        f"observation space {type(space).__name__} is not supported; supported are Box, Discrete,"
+        " MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the environment, for"
+        " example with gymnasium.wrappers.FlattenObservation or TransformObservation"
     )
 
 
 def picture_shape(space: Space) -> tuple[int, int, int] | None:
-    """Return (frames, height, width) if observations are stacks of pictures, else None."""
+    """Return (frames, height, width) if the observations are stacks of pictures, else None."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
         return None
     frames, height, width = space.shape
     if frames > MOST_FRAMES or min(height, width) < SMALLEST_PICTURE:
         return None
-    if not np.all(space.high == WHITE):  # maps of what is where, say, in 0 and 1
+    if not np.all(space.high == WHITE):  # for example a map of objects in 0 and 1
         return None
     return frames, height, width
 
 
 def action_kind(space: Space) -> int | tuple[int, ...]:
-    """Return the size of a continuous action, or the sizes of a discrete action's factors."""
+    """Return the size of a continuous action, or the sizes of a discrete action's factors.
+
+    Args:
+        space: Action space of one environment.
+
+    Returns:
+        An integer for a Box of floats; a tuple with one size per factor for discrete spaces.
+
+    Raises:
+        UnsupportedSpaceError: No policy can sample from the space.
+
+    Example:
+        >>> action_kind(spaces.Box(-1.0, 1.0, (3,))), action_kind(spaces.MultiDiscrete([3, 3, 2]))
+        (3, (3, 3, 2))
+    """
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return int(np.prod(space.shape))
     if isinstance(space, spaces.Discrete):
@@ -116,19 +157,22 @@ def action_kind(space: Space) -> int | tuple[int, ...]:
     if isinstance(space, spaces.MultiBinary):
         return (2,) * int(np.prod(space.shape))
     raise UnsupportedSpaceError(
-        f"actions of kind {type(space).__name__} cannot be sampled; supported are Box of floats,"
-        " Discrete, MultiDiscrete and MultiBinary. Wrap the environment with a"
-        " gymnasium.ActionWrapper that turns one of these into its own actions"
+        f"action space {type(space).__name__} is not supported; supported are Box of floats,"
+        " Discrete, MultiDiscrete and MultiBinary. Wrap the environment in a"
+        " gymnasium.ActionWrapper that converts one of these into its own actions"
     )
 
 
 class ActionMap:
-    """Maps what a policy samples to what the environment accepts; clipping happens here.
+    """Function from actions that a policy samples to actions that the environment accepts.
 
-    A Box with finite bounds is covered by the policy's [-1, 1], and what lies outside is clipped
-    (for the common [-1, 1] this is clipping alone). A Box with one bound or none takes actions as
-    they are, within that bound. Discrete kinds count from 0 in the policy and from the space's own
-    start in the environment.
+    For a Box with finite bounds, the policy's [-1, 1] is stretched to the bounds and everything
+    outside is clipped. A Box with one bound or none gets the actions unchanged, clipped at its
+    bound. Discrete actions start at 0 in the policy and at the space's own `start` in the
+    environment.
+
+    Args:
+        space: Action space of one environment.
     """
 
     def __init__(self, space: Space):
@@ -137,13 +181,13 @@ class ActionMap:
             self._low, self._high, self._unit, self._middle, self._half = _box_range(space)
 
     def __call__(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return a row for each row of `actions`, in the environment's own terms."""
+        """Return the environment's action for each row of `actions`."""
         space = self._space
         if isinstance(space, spaces.Box):
             actions = np.reshape(actions, (len(actions), *space.shape))
             if self._unit is None:
                 return np.minimum(np.maximum(actions, self._low), self._high)
-            # Clipped again: the sum may round to a place outside.
+            # Clipped again, because rounding may move the sum outside the bounds.
             within = np.minimum(np.maximum(actions, -self._unit), self._unit)
             stretched = self._middle + self._half * within
             return np.minimum(np.maximum(stretched, self._low), self._high)
@@ -155,8 +199,10 @@ class ActionMap:
 
 
 def _box_range(space: spaces.Box) -> tuple[Any, Any, Any, Any, Any]:
-    """Return the bounds, and, where an interval has to be stretched, the half width of what is
-    taken from the policy and the middle and half width of what it becomes."""
+    """Return low, high, unit, middle and half: action = middle + half·clip(sample, ±unit).
+
+    `unit`, `middle` and `half` are None if no dimension has to be stretched.
+    """
     low, high = space.low, space.high
     if np.all(low == -1) and np.all(high == 1):
         return -1.0, 1.0, None, None, None
@@ -170,7 +216,10 @@ def _box_range(space: spaces.Box) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def is_single(observation: Any, space: Space) -> bool:
-    """Whether this is one observation rather than a batch of them, judged by its first part."""
+    """Return whether `observation` is a single observation rather than a batch.
+
+    The first part of a Dict or Tuple decides.
+    """
     if isinstance(space, spaces.Dict):
         name = next(iter(space.spaces))
         return is_single(observation[name], space[name])
@@ -180,7 +229,7 @@ def is_single(observation: Any, space: Space) -> bool:
 
 
 def add_batch_axis(observation: Any) -> Any:
-    """Return one observation as a batch of one."""
+    """Return a single observation as a batch of one."""
     if isinstance(observation, dict):
         return {key: add_batch_axis(value) for key, value in observation.items()}
     if isinstance(observation, tuple):

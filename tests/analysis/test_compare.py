@@ -157,7 +157,7 @@ def test_runs_of_different_length_are_not_pooled(tmp_path, capsys):
     assert groups["trpo, total_steps=1000"]["scores"] == [1.0]
     assert groups["trpo, total_steps=1000"]["unfinished"] == []
     show(found)
-    assert "1 not" in capsys.readouterr().out
+    assert "unfinished runs (1 in all)" in capsys.readouterr().out
 
 
 def test_a_run_from_before_a_setting_existed_has_its_default(tmp_path):

@@ -43,6 +43,33 @@ def test_a_curve_leaves_out_what_is_not_known(tmp_path):
     np.testing.assert_allclose(curve.line.x, [1.2, 2.4])
 
 
+def timed(*seconds, steps=1000):
+    """The log of iterations that took these times."""
+    return [
+        {"steps": steps * (k + 1), "seconds_sampling": s, "seconds_update": None}
+        for k, s in enumerate(seconds)
+    ]
+
+
+def test_the_time_axis_does_not_jump_where_a_run_was_resumed():
+    usual = [1.0, 1.2] * 10
+    # Compilation after a resume, and a process that was suspended for a while.
+    resumed = [*usual[:8], 20.0, *usual[9:14], 1300.0, *usual[15:]]
+    np.testing.assert_allclose(plots.seconds(timed(*resumed)), np.cumsum(usual), atol=0.5)
+    assert np.diff(plots.seconds(timed(*resumed))).max() < 2
+    # Waiting for the first compilation is part of training.
+    first = plots.seconds(timed(30.0, *usual))
+    np.testing.assert_allclose(first, np.cumsum([30.0, *usual]))
+    # A slow iteration is not an interruption, nor is one with more steps.
+    slow = [*usual[:5], 6.0, *usual[6:]]
+    np.testing.assert_allclose(plots.seconds(timed(*slow)), np.cumsum(slow))
+    longer = timed(*resumed)
+    for row in longer[14:]:
+        row["steps"] += 1_300_000
+    assert plots.seconds(longer)[-1] > 1300
+    assert plots.seconds(timed(1.0)) == [1.0]
+
+
 def test_the_band_is_student_t_over_seeds_on_a_common_grid(tmp_path):
     # Straight lines, so that interpolation is exact: y = x, y = 2x, y = 6x, logged at other steps.
     steps = ([100, 200, 700], [150, 300, 450, 600], [100, 650])
@@ -90,6 +117,8 @@ def test_a_picture_of_one_run_and_of_many(tmp_path):
     many = plots.plot([*runs, other], tmp_path / "many.png", x="seconds")
     narrow, wide = image.imread(one), image.imread(many)
     assert wide.shape[1] > 1.5 * narrow.shape[1]
+    vector = plots.plot(runs, tmp_path / "one.svg")
+    assert vector.read_text().startswith("<?xml")
     for picture in (narrow, wide):
         # Something is plotted in the first colour, and most of it is background.
         blue = np.abs(picture[..., :3] - np.array([0, 0x72, 0xB2]) / 255).sum(axis=2) < 0.1
@@ -101,13 +130,13 @@ def test_what_cannot_be_plotted_says_why(tmp_path, monkeypatch):
     with pytest.raises(RunFolderError, match=r"nowhere is not a run: there is no config.json"):
         plots.plot([tmp_path / "nowhere"], tmp_path / "p.png")
     empty = write_run(tmp_path / "empty", [None, None])
-    with pytest.raises(ValueError, match=r"empty: no episode has ended"):
+    with pytest.raises(ValueError, match=r"empty has nothing to plot: no episode has ended"):
         plots.plot([empty], tmp_path / "p.png")
-    with pytest.raises(ValueError, match=r"empty: no evaluation has ended"):
+    with pytest.raises(ValueError, match=r"empty has nothing to plot: no evaluation has ended"):
         plots.plot([empty], tmp_path / "p.png", y="eval_return_mean")
     early = write_run(tmp_path / "early", [1.0, 2.0], steps=[1, 2])
     late = write_run(tmp_path / "late", [1.0, 2.0], steps=[5, 6], seed=1)
-    with pytest.raises(ValueError, match="no part in common"):
+    with pytest.raises(ValueError, match="no common part"):
         plots.plot([early, late], tmp_path / "p.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'trellis-rl\[plots\]'"):

@@ -20,7 +20,7 @@ def test_a_healthy_machine(capsys, monkeypatch):
     for name in (*doctor.NEEDED, "compiling with JAX"):
         assert lines[name].startswith("ok")
     if "batched physics" in lines:
-        assert "steps of Hopper-v5 a second" in lines["batched physics"]
+        assert "steps per second of Hopper-v5" in lines["batched physics"]
         assert lines["rendering off screen"].startswith("missing")
         assert "no display" in lines["rendering off screen"]
         assert "apt install libegl1" in lines["rendering off screen"]

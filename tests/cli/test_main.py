@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests import forge
 from trellis import checkpoint_format, presets
 from trellis.cli import options, train_options
 from trellis.cli import train as training
 from trellis.cli.main import COMMANDS, main
 from trellis.cli.reproduce import EXPERIMENTS
-from trellis.config import EstimationConfig, TrainConfig, from_json, to_json
+from trellis.config import TrainConfig, from_json, to_json
 from trellis.runs import checkpoint
 from trellis.runs.log import read_metrics
 from trellis.training.trainer import Trainer
@@ -91,33 +92,6 @@ def says(capsys, args, code, *words):
     return captured.err
 
 
-def option_names(config, prefix="--"):
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), prefix + field.name.replace("_", "-")
-        if dataclasses.is_dataclass(value):
-            yield from option_names(value, f"{name}.")
-        elif name not in ("--env", "--total-steps"):
-            yield name
-
-
-def test_every_setting_is_an_option_with_its_help(capsys):
-    assert main(["train", "--help"]) == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    options = list(option_names(TrainConfig(env="?")))
-    assert {"--search.elite-fraction", "--sampling.vine.rollout-length"} < set(options)
-    for option in options:
-        assert re.search(rf"{re.escape(option)}[, ]", text), option
-    for words in ("Passes over the batch in an iteration.", "δ in Eq. 12", "--steps", "--out"):
-        assert words in text
-
-
-def test_help_for_an_environment_shows_its_own_defaults(capsys):
-    assert main(["train", "--steps", "0", "Swimmer-v5", "--help"]) == 0
-    text = capsys.readouterr().out
-    assert f"(default: {presets.resolve('Swimmer-v5').estimation.gamma})" in text
-    assert presets.resolve("Swimmer-v5").estimation.gamma != EstimationConfig().gamma
-
-
 def test_options_override_the_preset_wherever_they_stand():
     line = "--step.max-kl 0.5 --steps 1e4 Swimmer-v5 --seed 7 --policy.hidden 5 6"
     line += " --step.no-line-search"
@@ -147,7 +121,7 @@ def test_a_method_that_needs_more_is_checked_as_a_whole():
     # Neither option is valid alone, so nothing may be checked before all are read.
     line = "CartPole-v1 --preset paper/cartpole --method natural-gradient --step.multiplier 0.1"
     assert train_options.parse(line.split()).settings.step.multiplier == 0.1
-    with pytest.raises(ValueError, match="set multiplier"):
+    with pytest.raises(ValueError, match="multiplier must be set"):
         train_options.parse(["CartPole-v1", "--method", "natural-gradient"])
 
 
@@ -180,7 +154,7 @@ def test_without_out_the_run_has_its_own_folder(tmp_path, monkeypatch, capsys):
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("trellis-PaperCartPole-v0-5-2")
     out = capsys.readouterr().out
-    assert "Evaluation: return" in out
+    assert "Last evaluation: return" in out
     for command in ("eval", "record", "plot"):
         assert f"trellis {command} runs/{folder.name}" in out
 
@@ -252,43 +226,6 @@ def test_help_with_a_config_file_shows_its_defaults(config_file, capsys):
     assert "(default: 77)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"total_steps": "many"}, "total_steps must be a whole number, got 'many'"),
-        ({"step": 3}, "step must be an object of settings, got 3"),
-        ({"step": {"max_kl": "0.1"}}, "step.max_kl must be a number, got '0.1'"),
-        ({"step": {"max_kl": -1.0}}, "max_kl must be > 0, got -1.0"),
-        ({"policy": {"hidden": 64}}, "policy.hidden must be a list of whole numbers, got 64"),
-        ({"stepp": {}}, "TrainConfig has no setting stepp"),
-        ({"schema_version": 99}, "schema version 99"),
-        ({"env": None}, "TrainConfig needs the setting env"),
-    ],
-)
-def test_an_invalid_config_file_is_told_in_a_line(config_file, changes, words, capsys):
-    path = config_file(**changes)
-    error = says(capsys, ["train", "--config", path], 2, f"{path} cannot be read", words)
-    assert len(error.splitlines()) == 1
-
-
-def test_a_config_file_that_cannot_be_read_is_told_in_a_line(config_file, tmp_path, capsys):
-    (tmp_path / "half.json").write_text('{"env": "Cart')
-    (tmp_path / "list.json").write_text("[1, 2]")
-    (tmp_path / "latin.json").write_bytes(b"\xff\xfe")
-    for name, words in (
-        ("nowhere.json", "No such file"),
-        ("half.json", "cannot be read: Unterminated string"),
-        ("list.json", "cannot be read: a configuration must be a JSON object"),
-        ("latin.json", "cannot be read: 'utf-8' codec"),
-        (".", "Is a directory"),
-    ):
-        error = says(capsys, ["train", "--config", tmp_path / name], 2, words)
-        assert len(error.splitlines()) == 1
-    says(capsys, ["train", "--config", config_file(env="callable:mine")], 2, "callable:mine")
-    line = ["train", "--config", config_file(), "--preset", "modern/classic"]
-    says(capsys, line, 2, "--preset and --config exclude each other")
-
-
 def test_a_run_in_use_has_its_own_exit_code(run, capsys):
     program = (
         "import sys; from pathlib import Path; from trellis.runs.folder import locked\n"
@@ -312,36 +249,11 @@ def test_every_experiment_has_its_own_options(capsys):
         assert main(["reproduce", name, "--help"]) == 0
         text = capsys.readouterr().out
         assert "--out" in text
+        assert "None" not in text
         assert ("--games" in text) == (name == "atari")
         assert ("--parts" in text) == (name == "ablations")
         assert ("--methods" in text) == (name in ("cartpole", "locomotion"))
     assert main(["reproduce"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("training --scale 0.5", "Unrecognized options: --scale"),
-        ("cartpole --tasks hopper", "Unrecognized options: --tasks"),
-        ("theory --parallel 4", "Unrecognized options: --parallel"),
-        ("theory --report-only", "Unrecognized options: --report-only"),
-        ("theroy", "there is no experiment 'theroy'. Did you mean theory?"),
-        ("theory --seeds 0", "seeds must be at least 1, got 0"),
-        ("training --parallel 0", "parallel must be at least 1, got 0"),
-        ("locomotion --tasks jumper", "there is no task 'jumper'"),
-        ("cartpole --methods ppo", "there is no method 'ppo'"),
-        ("cartpole --vine-scale 2", "scale must be in (0, 1], got 2"),
-        ("ablations --parts cg", "there is no part 'cg'"),
-        ("ablations --scale 0", "scale must be in (0, 1], got 0"),
-        ("atari --games Chess", "there is no game 'Chess'"),
-        ("atari --report-only", "there is no run of"),
-        ("vine-variance --batches 1", "batches must be at least 2, got 1"),
-    ],
-)
-def test_mistakes_about_an_experiment(line, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    says(capsys, ["reproduce", *line.split()], 2, words)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_eval_prints_one_json_object(trained, capsys):
@@ -417,47 +329,66 @@ def test_plot_and_record(run, tmp_path, capsys):
     assert b"ftyp" in (run / "video.mp4").read_bytes()[:16]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("train Hoper-v5", "Did you mean Hopper-v5"),
-        ("train CartPole-v1 --max-kl -0.01", "max_kl must be > 0, got -0.01"),
-        ("train CartPole-v1 --steps 0", "total_steps must be at least 1, got 0"),
-        ("train CartPole-v1 --steps many", "'many' is not a whole number"),
-        ("train CartPole-v1 --stps 5", "--steps"),
-        ("train CartPole-v1 --preset modern/clasic", "did you mean modern/classic"),
-        ("train CartPole-v1 --method ppo", "method must be one of trpo"),
-        ("train CartPole-v1 --env-options gravity", "NAME=VALUE"),
-        ("train", "ENV"),
-        ("train Unreadable-v0", "Text"),
-        ("resume nowhere", "nowhere is not a run"),
-        ("resume", "RUN"),
-        ("eval nowhere --json", "nowhere is not a run"),
-        ("record nowhere", "nowhere is not a run"),
-        ("plot nowhere", "nowhere is not a run"),
-        ("plot", "at least one run"),
-        ("trian CartPole-v1", "Did you mean train?"),
-    ],
-)
-def test_mistakes_are_told_in_words(line, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    says(capsys, line.split(), 2, words)
-    assert list(tmp_path.iterdir()) == []
+TOY = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("Toy-v0", CartPoleEnv, max_episode_steps=20)
+"""
 
 
-def test_environments_of_the_current_folder(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def current_folder(tmp_path, monkeypatch):
+    """The current folder, with a module that registers Toy-v0, on nobody's import path."""
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
-    says(capsys, ["train", "toyworld:Toy-v0"], 2, "no module toyworld", "in the folder")
-    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "toyworld.py").write_text(TOY)
+    yield tmp_path
+    sys.modules.pop("toyworld", None)
+    gymnasium.registry.pop("Toy-v0", None)
+
+
+def test_environments_of_the_current_folder(current_folder, capsys):
+    says(capsys, ["train", "toyword:Toy-v0"], 2, "the module toyword", "in the folder")
+    (current_folder / "broken.py").write_text("import nothing_of_this_name\n")
     says(capsys, ["train", "broken:Toy-v0"], 2, "No module named 'nothing_of_this_name'")
-    (tmp_path / "toyworld.py").write_text(
-        "import gymnasium\n"
-        "spec = gymnasium.spec('Unreadable-v0')\n"
-        "gymnasium.register('Toy-v0', spec.entry_point, kwargs=spec.kwargs)\n"
+    assert main(["train", "toyworld:Toy-v0", *QUICK, "--steps", "64", "--out", "run"]) == 0
+    assert main(["eval", "run", "--episodes", "2"]) == 0  # It is imported already.
+
+
+def test_a_run_does_not_decide_what_is_imported(current_folder, trained, monkeypatch, capsys):
+    """Neither the current folder nor an installed module, until the user agrees."""
+    run = shutil.copytree(trained, current_folder / "run")
+    forge.forge_config(run, env="toyworld:Toy-v0")
+    line = ["eval", "run", "--episodes", "2"]
+    repeat = "trellis eval run --episodes 2 --import toyworld"
+    error = says(
+        capsys, line, 2, "the module toyworld", str(current_folder / "toyworld.py"), repeat
     )
-    says(capsys, ["train", "toyworld:Toy-v0"], 2, "Text")
-    gymnasium.registry.pop("Toy-v0")
+    assert len(error.splitlines()) == 1
+    says(capsys, ["resume", "run"], 2, "trellis resume run --import toyworld")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(current_folder)])
+    says(capsys, line, 2, "trellis eval run --episodes 2 --trust-env")
+    says(capsys, ["record", "run"], 2, "trellis record run --trust-env")
+    says(capsys, ["train", "--config", "run/config.json"], 2, "toyworld", "--trust-env")
+    assert main(["plot", "run"]) == main(["compare", "run", "--training"]) == 0
+    assert "toyworld" not in sys.modules
+    monkeypatch.setattr("trellis.cli.consent._says_yes", lambda reason: False)
+    says(capsys, line, 2, "--trust-env")
+    monkeypatch.setattr("trellis.cli.consent._says_yes", lambda reason: "toyworld.py" in reason)
+    assert main(line) == 0
+    assert "toyworld" in sys.modules
+
+
+def test_the_flag_gives_consent_and_import_searches_the_current_folder(
+    current_folder, trained, capsys
+):
+    run = shutil.copytree(trained, current_folder / "run")
+    forge.forge_config(run, env="toyworld:Toy-v0")
+    assert main(["eval", "run", "--episodes", "2", "--import", "toyworld"]) == 0
+    says(capsys, ["eval", "run", "--import", "nowhere"], 2, "no module nowhere")
+    forge.forge_config(run, env="CartPole-v1", env_options={"xml_file": "../x.xml"})
+    says(capsys, ["eval", "run"], 2, "name files", "xml_file=../x.xml", "--trust-env")
+    says(capsys, ["eval", "run", "--trust-env"], 2, "xml_file")  # CartPole has no such option.
 
 
 def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
@@ -467,21 +398,28 @@ def test_mistakes_about_a_run(run, tmp_path, capsys, monkeypatch):
     says(capsys, ["eval", run, "--episodes", "0"], 2, "episodes must be at least 1, got 0")
     says(capsys, ["eval", run, "--best", "--last"], 2, "exclude each other")
     says(capsys, ["record", run, "--out", tmp_path / "f.gif"], 2, ".mp4 file")
-    says(capsys, ["record", run, "--seed", "-1"], 2, "seed must be 0 or more")
+    says(capsys, ["record", run, "--seed", "-1"], 2, "seed must be at least 0")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     says(capsys, ["record", run], 2, "pip install 'trellis-rl[video]'")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     says(capsys, ["plot", run], 2, "pip install 'trellis-rl[plots]'")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "env": "Acrobot-v1"}))
+    forge.forge_config(run, env="Acrobot-v1")
     says(capsys, ["resume", run], 2, "another environment", "observation space")
     says(capsys, ["eval", run], 2, "the policy does not fit the actions of Acrobot-v1")
-    (run / "config.json").write_text(json.dumps({**config, "env": "callable:mine"}))
+    forge.forge_config(run, env="callable:mine")
     for command in ("eval", "resume"):
-        says(capsys, [command, run], 2, "made with callable:mine", "TRPO.load")
-    changed = {**config, "policy": {**config["policy"], "hidden": [9]}}
-    (run / "config.json").write_text(json.dumps(changed))
-    says(capsys, ["eval", run], 2, "policy of 58 parameters", "the policy here has 65")
+        says(capsys, [command, run], 2, "environment callable:mine", "TRPO.load")
+    forge.forge_config(run, env="CartPole-v1", policy={"hidden": [9]})
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "policy of 58 parameters", "the policy here has 65")
+    forge.forge_config(run, in_checkpoint=False, step={"max_kl": 0.5})
+    for command in ("eval", "resume"):
+        says(capsys, [command, run], 2, "other settings than the checkpoint", "step.max_kl is 0.5")
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace("0.5", "0.4"))
+    for command in ("eval", "resume", "plot", "compare"):
+        says(capsys, [command, run], 2, "config.json cannot be read", "SHA-256 does not match")
+    (run / "config.json").write_text(text)
     shutil.rmtree(run / "checkpoints")
     says(capsys, ["eval", run], 2, "no checkpoint")
 
@@ -495,21 +433,11 @@ def test_a_failure_during_training_says_how_to_resume(tmp_path, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_help_is_quick_and_complete():
-    code = (
-        "import sys; from trellis.cli.main import main; code = main(['--help']);"
-        "heavy = {'jax', 'mujoco', 'matplotlib', 'gymnasium'} & set(sys.modules);"
-        "sys.exit(code or (f'loaded {heavy}' if heavy else 0))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    for name in COMMANDS:
-        assert f"\n  {name} " in done.stdout
-
-
 def test_the_guide_shows_commands_that_are_there():
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text().replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in re.findall("^trellis .*", guide, re.M)]
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *root.glob("docs/guide*.md"), *root.glob("docs/guide/*.md")]
+    text = "\n".join(page.read_text() for page in pages).replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in re.findall("^trellis .*", text, re.M)]
     assert len(lines) > 8
     for _, command, *args in lines:
         assert command in COMMANDS
@@ -519,9 +447,10 @@ def test_the_guide_shows_commands_that_are_there():
 
 def test_every_documented_reproduction_has_options_that_are_there():
     root = Path(__file__).parents[2]
-    pages = [root / "README.md", *(root / "docs").glob("*.md"), *root.glob("results/**/README.md")]
+    pages = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("results/**/README.md")]
     texts = [page.read_text() for page in pages]
     lines = [line for text in texts for line in re.findall(r"trellis reproduce [^`#\n…]+", text)]
+    lines = [line for line in lines if not {"EXPERIMENT", "[-h]"} & {*line.split()}]
     assert len(lines) > 20
     for _, _, name, *args in map(str.split, lines):
         module, kind, _ = EXPERIMENTS[name]
@@ -542,7 +471,7 @@ def test_the_list_of_presets(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(presets.PRESETS)
     assert "paper/hopper " in lines[8]
-    assert "the paper's hopper: 1000 paths of 1000 steps, no critic" in lines[8]
+    assert "Hopper of the paper: single path, 1,000 paths of 1,000 steps, no critic." in lines[8]
 
 
 def test_the_list_of_environments(capsys):

@@ -15,7 +15,7 @@ Make = Callable[[int], BatchEnv]
 
 
 def random_actions(env: BatchEnv, rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """What a policy could sample, in its own terms: (*shape, num_envs, ...)."""
+    """Return random actions in the form that a policy samples, (*shape, num_envs, ...)."""
     space, lead = env.action_space, (*shape, env.num_envs)
     if isinstance(space, spaces.Box):
         return rng.normal(size=(*lead, *space.shape)).astype(np.float32)
@@ -27,7 +27,7 @@ def random_actions(env: BatchEnv, rng: np.random.Generator, *shape: int) -> np.n
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, whatever the structure."""
+    """Return whether two observations of any structure are equal bit for bit."""
     pairs = list(zip(leaves(one), leaves(other), strict=True))
     return all(
         a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs
@@ -40,7 +40,7 @@ def assert_same_step(one: Step, other: Step, when: str) -> None:
 
 
 def take(observation: Any, rows: Any) -> Any:
-    """Rows of an observation or a Step, whatever its structure."""
+    """Return some rows of an observation or a `Step` of any structure."""
     if isinstance(observation, Step):
         return Step(*(take(part, rows) for part in observation))
     if isinstance(observation, dict):
@@ -55,7 +55,7 @@ def take_rows(snapshot: Snapshot, index: np.ndarray) -> Snapshot:
 
 
 def rollout(env: BatchEnv, actions: np.ndarray) -> list[Step]:
-    """Steps of all rows, each until its episode ends."""
+    """Return the steps of all environments, each until its episode ends."""
     active, steps = np.ones(env.num_envs, bool), []
     for action in actions:
         steps.append(env.step(action, active.copy()))
@@ -73,8 +73,10 @@ class _Seeds:
 
 
 def check_replay(make: Make, pairs: int, *, num_envs: int = 32, horizon: int = 8) -> None:
-    """(state, action sequence) pairs from the middle of episodes replay in place, in another row,
-    and in another batch."""
+    """Check that restored states from the middle of episodes replay the same steps.
+
+    They replay in place, in another environment of the batch, and in another batch.
+    """
     env, other = make(num_envs), make(num_envs)
     rng, seeds, everyone = np.random.default_rng(0), _Seeds(), np.arange(num_envs)
     observation = env.reset(everyone, seeds.take(num_envs))
@@ -107,7 +109,7 @@ def check_replay(make: Make, pairs: int, *, num_envs: int = 32, horizon: int = 8
 
 
 def check_replay_of_ends(make: Make, pairs: int, *, num_envs: int = 32) -> None:
-    """States one step before the end of an episode end again, in place and in another row."""
+    """Check that a state one step before the end of an episode ends again after a restore."""
     env = make(num_envs)
     rng, seeds, everyone = np.random.default_rng(1), _Seeds(), np.arange(num_envs)
     found = 0
@@ -124,7 +126,7 @@ def check_replay_of_ends(make: Make, pairs: int, *, num_envs: int = 32) -> None:
             going &= ~(step.terminated | step.truncated)
         for shift, where in ((0, "in place"), (1, "in another row")):
             actions = random_actions(env, rng)
-            # Elsewhere and at another time, so that nothing is right by having stayed.
+            # In other environments at another time, so that an unchanged state cannot pass.
             env.reset(everyone, seeds.take(num_envs))
             for row, (snapshot, action, _) in last.items():
                 target = (row + shift) % num_envs
@@ -139,7 +141,7 @@ def check_replay_of_ends(make: Make, pairs: int, *, num_envs: int = 32) -> None:
 
 
 def check_mask(make: Make, *, num_envs: int = 8, steps: int = 12) -> None:
-    """Rows that are not active are untouched, and active rows do not notice."""
+    """Check that inactive environments do not change and do not affect active ones."""
     env, twin = make(num_envs), make(num_envs)
     rng, everyone = np.random.default_rng(2), np.arange(num_envs)
     observation = env.reset(everyone, everyone)
@@ -162,8 +164,11 @@ def check_mask(make: Make, *, num_envs: int = 8, steps: int = 12) -> None:
 
 
 def check_seeds(make: Make, *, num_envs: int = 6, steps: int = 10) -> None:
-    """An episode is a function of its seed and actions: not of its row, of how many rows there are,
-    or of what went before; a reset of some rows leaves the others alone."""
+    """Check that an episode is a function of its seed and actions alone.
+
+    It does not depend on its index, on the batch size or on earlier episodes. A reset of some
+    environments does not affect the others.
+    """
     env, rng, everyone = make(num_envs), np.random.default_rng(3), np.arange(num_envs)
     first = env.reset(everyone, everyone)
     actions = random_actions(env, rng, steps)
@@ -187,7 +192,7 @@ def check_seeds(make: Make, *, num_envs: int = 6, steps: int = 10) -> None:
 
 
 def check_handed_out(make: Make, *, num_envs: int = 4, steps: int = 6) -> None:
-    """Arrays that were handed out are never written to again."""
+    """Check that arrays that a batch has returned are never written to again."""
     env, rng, everyone = make(num_envs), np.random.default_rng(4), np.arange(num_envs)
     kept = [env.reset(everyone, everyone)]
     copies = [[leaf.copy() for leaf in leaves(kept[0])]]

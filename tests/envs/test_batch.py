@@ -1,4 +1,4 @@
-"""What all batches do: actions that fit their space, time limits."""
+"""Tests of behaviour that all batches share: mapping of actions and time limits."""
 
 import gymnasium
 import numpy as np
@@ -10,7 +10,7 @@ from trellis.spaces import PictureFeatures, observation_encoder
 
 
 class Still(gymnasium.Env):
-    """Nothing happens, for as long as one likes."""
+    """An environment in which nothing happens and no episode ends."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
 
@@ -36,13 +36,13 @@ def test_no_action_leaves_its_space(bounds):
     batch = envs.make(Still, 5, low=low, high=high)
     batch.reset(np.arange(5), np.arange(5))
     sampled = np.array([[-2.0], [-1.0], [0.0], [1.0], [2.0]], np.float32)
-    batch.step(sampled)  # the environment would complain
+    batch.step(sampled)  # the environment raises an error for an action outside its space
     middle = low / 2 + high / 2
     mapped = batch.map_actions(sampled)[:, 0]
     np.testing.assert_allclose(mapped, [low, low, middle, high, high], rtol=1e-6, atol=1e-6)
 
 
-def test_what_is_bounded_is_stretched_whatever_else_is_not():
+def test_bounded_dimensions_are_stretched_and_others_are_not():
     batch = envs.make(Still, 3, low=[0.0, -np.inf, -3.0], high=[500.0, np.inf, np.inf])
     sampled = np.repeat(np.array([[-4.0], [0.0], [4.0]], np.float32), 3, axis=1)
     expected = [[0.0, -4.0, -3.0], [250.0, 0.0, 0.0], [500.0, 4.0, 4.0]]
@@ -50,7 +50,7 @@ def test_what_is_bounded_is_stretched_whatever_else_is_not():
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", Still])
-def test_a_limit_of_minus_one_is_none_and_less_is_refused(env):
+def test_a_limit_of_minus_one_means_none_and_less_is_an_error(env):
     batch = envs.make(env, 2, max_episode_steps=-1)
     assert batch.max_episode_steps is None
     batch.reset(np.arange(2), np.arange(2))
@@ -74,8 +74,8 @@ def test_pictures_among_other_observations_are_features():
     assert encode((np.zeros((4, 3, 16, 12), np.uint8),)).shape == (4, size)
 
 
-def test_maps_of_zeros_and_ones_are_no_pictures():
-    """As bytes of a picture they would be all but black."""
+def test_maps_of_zeros_and_ones_are_not_pictures():
+    """Scaled as a picture, their values would be close to 0."""
     size, encode = observation_encoder(spaces.Box(0, 1, (4, 12, 12), np.uint8))
     assert not isinstance(size, PictureFeatures)
     assert encode(np.ones((2, 4, 12, 12), np.uint8)).min() == 1.0

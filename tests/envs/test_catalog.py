@@ -29,7 +29,7 @@ class Plain(gymnasium.Env):
 @pytest.mark.parametrize(
     "env_id", ["CartPole-v1", "Hopper-v5", "trellis/PaperHopper-v0", "trellis/PaperCartPole-v0"]
 )
-def test_ours_are_taken_where_there_is_one(env_id):
+def test_make_uses_the_batched_implementation_if_there_is_one(env_id):
     batch = trellis.envs.make(env_id, 2)
     assert not isinstance(batch, GymBatch)
     assert batch.restorability is Restorability.SERIALIZABLE
@@ -37,29 +37,29 @@ def test_ours_are_taken_where_there_is_one(env_id):
     assert np.isfinite(batch.reset(np.arange(2), np.arange(2))).all()
 
 
-def test_options_reach_ours():
+def test_options_reach_the_batched_implementation():
     batch = trellis.envs.make("Hopper-v5", 1, max_episode_steps=5, nthread=1)
     assert not isinstance(batch, GymBatch)
     assert batch.max_episode_steps == 5
     seen = trellis.envs.make("Hopper-v5", 1, exclude_current_positions_from_observation=False)
     assert not isinstance(seen, GymBatch)
     assert seen.observation_space.shape == (12,)
-    # Ours render without being asked beforehand.
+    # Batched implementations render without render_mode.
     pictured = trellis.envs.make("CartPole-v1", 1, render_mode="rgb_array")
     assert not isinstance(pictured, GymBatch)
 
 
-def test_what_ours_do_not_know_goes_to_gymnasium():
+def test_options_that_ours_lacks_use_gymnasium():
     assert isinstance(trellis.envs.make("Hopper-v5", 1, camera_id=0), GymBatch)
     assert isinstance(trellis.envs.make("Pendulum-v1", 1), GymBatch)
     assert isinstance(trellis.envs.make("Ant-v5", 1), GymBatch)
     assert isinstance(trellis.envs.make(Plain, 1), GymBatch)
-    # The paper's tasks have no other implementation to go to.
+    # The paper's tasks have no other implementation.
     with pytest.raises(TypeError, match="did you mean 'healthy_reward'"):
         trellis.envs.make("trellis/PaperHopper-v0", 1, health_reward=2.0)
 
 
-def test_atari_by_other_ids_and_options_goes_to_gymnasium():
+def test_atari_with_other_ids_and_options_uses_gymnasium():
     batch = trellis.envs.make("ALE/Pong-v5", 1, obs_type="ram")
     assert isinstance(batch, GymBatch)
     assert batch.observation_space.shape == (128,)
@@ -89,12 +89,12 @@ def test_workers():
         ("breakout", "ALE/Breakout-v5"),
     ],
 )
-def test_an_unknown_id_brings_the_nearest(typed, meant):
+def test_an_unknown_id_suggests_the_nearest(typed, meant):
     with pytest.raises(UnknownEnvironmentError, match=f"Did you mean {meant}"):
         trellis.envs.make(typed, 1)
 
 
-def test_an_id_like_no_other_brings_no_guess():
+def test_an_id_without_similar_ids_suggests_none():
     with pytest.raises(UnknownEnvironmentError, match="trellis envs") as caught:
         trellis.envs.make("zzzzzz", 1)
     assert "Did you mean" not in str(caught.value)
@@ -121,7 +121,7 @@ def test_a_missing_extra_is_named_with_its_install_line(monkeypatch, env_id, pac
     assert not listed["CartPole-v1"].missing
 
 
-def test_the_list_says_what_make_does():
+def test_the_list_agrees_with_make():
     rows = {row.env_id: row for row in list_environments()}
     assert {"CartPole-v1", "Hopper-v5", "Ant-v5", "trellis/PaperSwimmer-v0", "Taxi-v4"} <= set(rows)
     assert "Hopper-v2" not in rows

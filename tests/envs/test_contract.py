@@ -1,4 +1,4 @@
-"""One suite over every batched environment of ours."""
+"""Runs the contract suite on every batched environment of Trellis."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from tests.envs import contract
 from trellis.envs.batch import Restorability
 from trellis.envs.mujoco import paper, v5
 
-# Short episodes, so that those which never fall have ends too.
+# Short episodes, so that environments that never terminate have ends too.
 LIMIT = 25
 IDS = (*v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
 MAKERS = {env_id: partial(trellis.envs.make, env_id, max_episode_steps=LIMIT) for env_id in IDS}
@@ -35,7 +35,7 @@ def test_ten_thousand_snapshots_replay(make):
 
 
 @every_environment
-def test_idle_rows_are_untouched(make):
+def test_inactive_environments_do_not_change(make):
     contract.check_mask(make)
 
 
@@ -45,5 +45,5 @@ def test_episodes_are_functions_of_their_seed(make):
 
 
 @every_environment
-def test_arrays_handed_out_stay_as_they_were(make):
+def test_returned_arrays_are_never_written_to_again(make):
     contract.check_handed_out(make)

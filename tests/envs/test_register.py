@@ -21,7 +21,7 @@ def test_passes_the_check_of_gymnasium(env_id):
 
 
 @every_id
-def test_the_vector_goes_as_its_single_environments_do(env_id):
+def test_the_vector_environment_equals_single_environments(env_id):
     vector = gymnasium.make_vec(env_id, num_envs=3)
     singles = [gymnasium.make(env_id) for _ in range(3)]
     assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
@@ -48,7 +48,7 @@ def test_an_end_is_followed_by_a_reset_in_the_next_step():
     resets = 0
     for _ in range(60):
         observation, reward, terminated, truncated, _ = vector.step(push)
-        assert (np.abs(observation[ended]) <= 0.05).all()  # fresh, whatever the action
+        assert (np.abs(observation[ended]) <= 0.05).all()  # a new episode, whatever the action was
         assert not reward[ended].any()
         assert not (terminated | truncated)[ended].any()
         assert (reward[~ended] == ~terminated[~ended]).all()
@@ -72,7 +72,7 @@ def test_time_limits():
     ).unwrapped.batch.max_episode_steps == 7  # fmt: skip
 
 
-def test_seeds_one_by_one_and_without():
+def test_seeds_per_environment_and_no_seed():
     vector = gymnasium.make_vec("trellis/PaperHopper-v0", num_envs=2)
     one, _ = vector.reset(seed=[3, 9])
     two, _ = vector.reset(seed=[9, 3])
@@ -81,12 +81,12 @@ def test_seeds_one_by_one_and_without():
     assert not np.array_equal(two, three)
 
 
-def test_options_go_through():
+def test_options_reach_the_environment():
     env = gymnasium.make("trellis/PaperHopper-v0", exclude_current_positions_from_observation=True)
     assert env.observation_space.shape == (11,)
 
 
-def test_one_line_is_enough_for_who_knows_gymnasium_alone():
+def test_gymnasium_make_imports_and_registers_in_one_line():
     code = "import gymnasium; gymnasium.make('trellis.envs:trellis/PaperCartPole-v0').reset(seed=0)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -1,4 +1,4 @@
-"""Worker processes: answers, errors, silence, death, and the memory that they share."""
+"""Tests of worker processes: answers, errors, timeouts, exits and shared memory."""
 
 import mmap
 import os
@@ -90,20 +90,20 @@ def test_exceptions_arrive_with_cause_and_traceback(workers):
     assert workers.receive(0) == "a greets you"
 
 
-def test_answers_that_nobody_received_are_discarded(workers):
+def test_answers_that_were_not_received_are_discarded(workers):
     workers.send(0, Server.greet, "nobody")
     workers.send(0, Server.fail, "cause")
     workers.send(0, Server.greet, "you")
     assert workers.receive(0) == "a greets you"
 
 
-def test_a_silent_worker_is_lost_for_good_until_it_is_replaced(workers):
+def test_a_worker_that_timed_out_stays_lost_until_it_is_replaced(workers):
     workers.send(0, Server.sleep, 0.4)
     with pytest.raises(WorkerLostError) as caught:
         workers.receive(0, 0.05)
     assert caught.value.exit_code is None
     time.sleep(0.5)
-    workers.send(0, Server.greet, "you")  # its late answer is not the answer to this
+    workers.send(0, Server.greet, "you")  # the late answer must not be taken as the answer to this
     with pytest.raises(WorkerLostError):
         workers.receive(0)
     workers.replace(0)
@@ -127,7 +127,7 @@ def test_processes_end_with_their_workers(workers):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         workers.send(0, Server.greet, "you")
     workers.close()
 

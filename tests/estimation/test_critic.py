@@ -27,7 +27,7 @@ def test_the_linear_critic_finds_a_function_of_its_features():
     np.testing.assert_allclose(critic.predict(state, x, age), target, atol=1e-4)
 
 
-def test_the_network_learns_and_adam_goes_on_where_it_was():
+def test_the_network_learns_and_adam_continues_from_its_state():
     critic = NETWORK
     x, _, _ = data()
     target = np.sin(x[:, 0]) + x[:, 1]
@@ -53,7 +53,7 @@ def test_a_fit_that_diverges_is_undone(caplog):
 
 
 def test_the_fit_is_plain_adam():
-    """One minibatch of everything, against Adam written out."""
+    """A fit with one minibatch of all samples equals Adam written out."""
     critic = mlp(
         2, critic_hidden=(), critic_learning_rate=0.1, critic_epochs=3, critic_minibatch=100
     )
@@ -72,8 +72,8 @@ def test_the_fit_is_plain_adam():
 
 
 @pytest.mark.parametrize("minibatch", [64, 70])
-def test_minibatches_of_pictures_are_the_sum_of_their_pieces(minibatch, monkeypatch):
-    """Whole pieces, and some rows more; the mean is over all of them alike."""
+def test_minibatches_of_pictures_equal_the_sum_of_their_pieces(minibatch, monkeypatch):
+    """Minibatches consist of whole pieces and a remainder; all rows have equal weight."""
     rng = np.random.default_rng(0)
     pictures = rng.integers(256, size=(140, 2, 14, 14), dtype=np.uint8)
     target = rng.normal(size=140)

@@ -1,4 +1,4 @@
-"""Returns and advantages against sums written out step by step."""
+"""Tests of returns and advantages against sums written out step by step."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def problem():
     return samples, value, successor_values(samples, value, lambda observation, age: observation)
 
 
-def test_discounted_sums_are_the_recurrence():
+def test_discounted_sums_follow_the_recurrence():
     rng = np.random.default_rng(2)
     x, decay = rng.normal(size=(2, 4, 2)).astype(np.float32)
     y = np.zeros((5, 2))
@@ -55,7 +55,7 @@ def test_discounted_sums_are_the_recurrence():
     np.testing.assert_allclose(discounted_sums(x, decay), y[:4], rtol=1e-5)
 
 
-def test_successors_tell_the_two_ends_apart(problem):
+def test_successor_values_differ_for_termination_and_truncation(problem):
     samples, value, successor = problem
     at_ends = zip(samples.final_at, samples.final_observation, strict=True)
     finals = {tuple(at): v for at, v in at_ends}
@@ -108,7 +108,7 @@ def test_gae_with_lambda_one_is_the_return_minus_the_value(problem):
     np.testing.assert_allclose(advantage, returns - value, rtol=1e-4, atol=1e-5)
 
 
-def test_running_returns_start_over_after_an_end():
+def test_running_returns_restart_after_an_episode():
     samples, before = make_samples(3), np.arange(N) * 1.0
     result = running_returns(samples.reward, samples.ended, before, GAMMA)
     running = before.copy()

@@ -1,4 +1,4 @@
-"""The objective against the formulas, written out densely, and against exact enumeration."""
+"""Tests of the objective against dense formulas and against exact enumeration."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ from trellis.estimation.surrogate import (
     surrogate_values,
 )
 
-# Compiled once per policy and estimator: run op by op, most of the time would go into dispatch.
+# Compiled once per policy and estimator, because op-by-op dispatch would take most of the time.
 sum_gradient = jax.jit(problems.sum_gradient, static_argnums=(0, 1))
 max_quadratic_kl = jax.jit(objective.max_quadratic_kl, static_argnums=0)
 
@@ -41,7 +41,7 @@ def whole(batch, dtype=np.float64) -> Chunks:
 
 
 def dense_surrogate(policy, theta, batch):
-    """Σ weight·mean_k(π/q·value), straight from Eq. 14."""
+    """Return Σ weight·mean_k(π/q·value), as in Eq. 14."""
     total = 0.0
     for k in range(batch.action.shape[1]):
         params, _ = policy.distribution_params(theta, batch.observation)
@@ -55,7 +55,7 @@ def dense_surrogate(policy, theta, batch):
 @policies
 @pytest.mark.usefixtures("x64")
 class TestSums:
-    def test_the_gradient_is_that_of_the_formula(self, policy):
+    def test_the_gradient_equals_that_of_the_formula(self, policy):
         rng = np.random.default_rng(0)
         theta = random_theta(policy, rng)
         batch = random_batch(policy, random_theta(policy, rng), 50, rng, actions=2)
@@ -67,7 +67,7 @@ class TestSums:
         np.testing.assert_allclose(sums.surrogate_weight, batch.surrogate_weight.sum())
         np.testing.assert_allclose(sums.kl_weight, batch.kl_weight.sum())
 
-    def test_the_evaluation_is_that_of_the_formulas(self, policy):
+    def test_the_evaluation_equals_the_formulas(self, policy):
         rng = np.random.default_rng(1)
         old, new = random_theta(policy, rng), random_theta(policy, rng)
         batch = random_batch(policy, old, 50, rng)
@@ -134,7 +134,7 @@ def test_kl_of_equal_parameters_is_exactly_zero(policy, scale):
     assert (sums.gain, sums.kl, sums.max_kl) == (0.0, 0.0, 0.0)
 
 
-def test_states_of_weight_zero_do_not_count_whatever_is_in_them():
+def test_states_of_weight_zero_do_not_count():
     policy = POLICIES["gaussian"]
     rng = np.random.default_rng(6)
     theta = random_theta(policy, rng).astype(np.float32)
@@ -185,7 +185,7 @@ class TestEstimators:
         np.testing.assert_allclose(gains, new - old, rtol=1e-10)
 
     def test_importance_sampling_is_unbiased_for_any_q(self):
-        """Averaged over all pairs of actions with their probabilities under q."""
+        """The estimate is averaged over all pairs of actions with their probabilities under q."""
         log_q, log_prob, value = self.log_q[0], self.log_prob[0], self.value[0]
         total = 0.0
         for pair in itertools.product(range(4), repeat=2):
@@ -197,8 +197,8 @@ class TestEstimators:
         np.testing.assert_allclose(total, np.sum(np.exp(log_prob) * value), rtol=1e-12)
 
 
-def test_gains_survive_large_values_in_single_precision():
-    """A step of 1e-4 on values around 1e6: the difference of two float32 sums would be noise."""
+def test_gains_are_accurate_for_large_values_in_single_precision():
+    """With a step of 1e-4 and values around 1e6, a difference of float32 sums would be noise."""
     rng = np.random.default_rng(8)
     log_old = np.log(rng.dirichlet(np.ones(3), size=100))
     log_new = np.log(np.exp(log_old) * (1 + 1e-4 * rng.normal(size=(100, 3))))
@@ -207,15 +207,17 @@ def test_gains_survive_large_values_in_single_precision():
     exact = np.sum((np.exp(log_new) - np.exp(log_old)) * value, 1)
     single = (x.astype(np.float32) for x in (log_old, log_new, log_old, value))
     gains = surrogate_gains(Estimator.ENUMERATED, *single)
-    # The values themselves are rounded to 0.06; what is left of the gain is of that order.
+    # The values themselves are rounded to 0.06, so the error of the gain has that order.
     assert np.max(np.abs(gains - exact)) < 2e-5
     assert np.max(np.abs(exact)) > 1e-4
 
 
 @pytest.mark.parametrize("estimator", [Estimator.SELF_NORMALIZED, Estimator.ENUMERATED])
-def test_actions_that_are_worth_the_same_give_no_gradient(estimator):
-    """Exactly none: whatever is left is scaled to a whole step. A plain mean of three equal numbers
-    is not always theirs."""
+def test_actions_of_equal_value_give_no_gradient(estimator):
+    """The gradient must be exactly 0, because any remainder is scaled to a full step.
+
+    A plain mean of three equal numbers is not always exactly their value.
+    """
     rng = np.random.default_rng(9)
     value = np.repeat(rng.normal(size=(50, 1)), 3, axis=1).astype(np.float32)
     assert np.any(jax.jit(lambda v: jnp.mean(v, axis=1))(value) != value[:, 0])
@@ -228,7 +230,7 @@ def test_actions_that_are_worth_the_same_give_no_gradient(estimator):
 
 
 def test_memory_does_not_grow_with_the_batch():
-    """Working memory of the compiled sums, beyond inputs and outputs."""
+    """The test measures the working memory of the compiled sums without inputs and outputs."""
     policy = POLICIES["gaussian"]
 
     def working_bytes(capacity):
@@ -248,6 +250,6 @@ def test_memory_does_not_grow_with_the_batch():
         return jax.jit(both).lower(theta, chunks).compile().memory_analysis().temp_size_in_bytes
 
     small, large = working_bytes(12), working_bytes(245)  # 50,000 and 1,000,000 states
-    # The network's outputs at θ_old are kept with the data: two floats a state.
+    # The network's outputs at θ_old are kept with the data: two floats per state.
     kept = [capacity * 4096 * 2 * 4 for capacity in (12, 245)]
     assert large - kept[1] <= (small - kept[0]) * 1.01

@@ -1,4 +1,4 @@
-"""Environments that misbehave: one clear line that names id, step and seed, or training goes on.
+"""Environments that misbehave: one clear line that names id, step and seed, or training continues.
 
 Every fault runs as a command of its own, in its process and in worker processes. Nothing may hang,
 print a traceback, or leave a process, a file in shared memory, a descriptor or a thread behind.
@@ -71,27 +71,27 @@ FAILS = {
     "step returns None": "step raised TypeError",
     "reward is NaN": "reward is not finite",
     "reward is infinite": "reward is not finite",
-    "reward is None": "reward is NoneType",
-    "reward is text": "reward is str",
-    "reward is an object": "reward is object",
-    "reward is an array": "reward is ndarray",
-    "reward is too large": "reward is int",
-    "reward is complex": "reward is complex",
+    "reward is None": "reward must be one number, got NoneType",
+    "reward is text": "reward must be one number, got str",
+    "reward is an object": "reward must be one number, got object",
+    "reward is an array": "reward must be one number, got ndarray",
+    "reward is too large": "reward must be one number, got int",
+    "reward is complex": "reward must be one number, got complex",
     "observation is NaN": "observation is not finite",
     "observation is None": "observation has shape",
     "observation has another shape": "observation has shape",
     "observation has another dtype": "observation has dtype",
     "observation is an object": "observation has dtype object",
-    "observation is ragged": "observation is a list that makes no array",
-    "observation leaves its space": "observation is 5, outside of",
-    "terminated is None": "terminated is None",
-    "terminated is text": "terminated is 'yes'",
-    "truncated is an array": "truncated is array",
+    "observation is ragged": "observation is a list, which cannot become an array",
+    "observation leaves its space": "observation is 5, which is outside of",
+    "terminated is None": "terminated must be True or False, got None",
+    "terminated is text": "terminated must be True or False, got 'yes'",
+    "truncated is an array": "truncated must be True or False, got array",
     "spaces change": "observation has shape",
     "reset raises": "reset raised OSError: no such level",
     "reset exits": "reset raised SystemExit: 5",
-    "reset returns the observation alone": "reset did not return",
-    "reset returns None": "reset did not return",
+    "reset returns the observation alone": "reset must return",
+    "reset returns None": "reset must return",
     "reset returns another shape": "observation has shape",
     "reset returns NaN": "observation is not finite",
 }
@@ -101,10 +101,10 @@ NEVER_STARTS = {
     "init raises nothing to read": "making it raised AssertionError without a message",
     "init exits": "making it raised SystemExit: 3",
     "init interrupts": "making it raised KeyboardInterrupt",
-    "spaces are missing": "takes actions of None",
+    "spaces are missing": "has the action space None",
     "spaces raise": "reading its spaces raised RuntimeError: connect first",
-    "action space is text": "takes actions of Text",
-    "observation space is a sequence": "have no fixed shape",
+    "action space is text": "has the action space Text",
+    "observation space is a sequence": "has no fixed shape",
     "close raises": "close raised PermissionError: the window stays",
     "close exits": "close raised SystemExit: 4",
     "close hangs in spite of all": "close hangs and cannot be interrupted",
@@ -189,9 +189,9 @@ def check(fault, workers, folder, untroubled):
         return
     assert code == 1, output
     said = {**FAILS, **dict.fromkeys(DIES, "worker process 0 ended with exit code")}
-    said["step hangs"] = "worker process 0 gave no answer in 5 s"
+    said["step hangs"] = "worker process 0 did not answer within 5 s"
     assert re.search(said[fault], lines[0]), output
-    assert re.search(r"step \d of an episode that was reset with seed \d+", lines[0]), output
+    assert re.search(r"step \d of the episode with seed \d+", lines[0]), output
     assert "trellis resume" in output
     load_latest(out / "checkpoints")
 
@@ -231,7 +231,7 @@ def test_a_keyboard_interrupt_of_an_environment_stays_one_in_a_notebook():
     batch.reset(np.arange(1), np.array([1]))
     for _ in range(4):
         batch.step(np.zeros(1, int))
-    with pytest.raises(KeyboardInterrupt, match="step 5 of an episode") as caught:
+    with pytest.raises(KeyboardInterrupt, match="step 5 of the episode") as caught:
         batch.step(np.zeros(1, int))
     assert isinstance(caught.value, EnvInterrupted)
     assert isinstance(caught.value.error, EnvError)

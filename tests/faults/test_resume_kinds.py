@@ -95,7 +95,7 @@ def test_a_killed_run_resumes_bit_for_bit(kind, trial, tmp_path, uninterrupted):
     assert running.wait(280) in (-9, 0), running.output
     assert not running.wait_for_others(2.0)
     if (out / "config.json").exists():
-        words = ["resume", out]
+        words = ["resume", out, "--trust-env"]
     code, output = shared_zygote().run(*words, seconds=280)
     assert code == 0, output
     assert contents(out) == expected
@@ -113,7 +113,7 @@ def test_a_run_that_can_only_be_copied_says_so_and_continues(tmp_path):
         assert code == (-9 if strike else 0), output
         assert "it can be resumed, but not bit for bit" in output
     for out in outs[1:]:
-        code, output = shared_zygote().run("resume", out, seconds=280)
+        code, output = shared_zygote().run("resume", out, "--trust-env", seconds=280)
         assert code == 0, output
         assert output.count("bit for bit") == 1
     assert contents(outs[1]) == contents(outs[0])

@@ -126,9 +126,9 @@ def resume_or_repeat(kind, out, environment):
     """Finish a run that was interrupted; start it again if it left nothing to resume."""
     try:
         load_latest(out / "checkpoints")
-        words = ["resume", out]
+        words = ["resume", out, "--trust-env"]
     except (CheckpointError, OSError):
-        words = ["resume", out] if (out / "config.json").exists() else None
+        words = ["resume", out, "--trust-env"] if (out / "config.json").exists() else None
     if words is None:
         shutil.rmtree(out, ignore_errors=True)
         words = ["train", *KINDS[kind], *options(STEPS, out, eval_every=128)]

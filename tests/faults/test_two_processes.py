@@ -36,7 +36,7 @@ def test_a_second_process_is_refused(tmp_path):
         code, output = shared_zygote().run("train", *LONG, *options(100, out))
         assert code == 4, output
         assert "holds a run already" in output
-        code, output = shared_zygote().run("resume", out)
+        code, output = shared_zygote().run("resume", out, "--trust-env")
         assert code == 3, output
         assert "used by another process" in output
     finally:
@@ -56,7 +56,7 @@ def test_two_processes_that_start_or_resume_together(trial, tmp_path):
     assert codes[0] == 0, [running.output for running in both]
     assert codes[1] in (3, 4), [running.output for running in both]
     assert not any("Traceback" in running.output for running in both)
-    both = [shared_zygote().start("resume", out, "--steps", 800) for _ in range(2)]
+    both = [shared_zygote().start("resume", out, "--trust-env", "--steps", 800) for _ in range(2)]
     codes = [running.wait() for running in both]
     assert 0 in codes, [running.output for running in both]
     assert set(codes) <= {0, 3}, [running.output for running in both]
@@ -208,7 +208,7 @@ def test_a_killed_process_releases_the_folder_at_once(tmp_path):
     code, _ = shared_zygote().run("train", *LONG, *options(400, out), before=before)
     assert code == -9
     started = time.monotonic()
-    code, output = shared_zygote().run("resume", out)
+    code, output = shared_zygote().run("resume", out, "--trust-env")
     assert code == 0, output
     assert "another process" not in output
     assert time.monotonic() - started < 60

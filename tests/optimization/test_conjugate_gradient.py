@@ -24,7 +24,7 @@ def test_equals_a_dense_solve(condition, seed):
     assert solution.positive
 
 
-def test_the_product_and_residual_that_it_reports_are_those_of_x():
+def test_product_and_residual_belong_to_x():
     rng = np.random.default_rng(0)
     A, b = spd(rng, 30, 1e3), rng.normal(size=30)
     solution = conjugate_gradient(lambda v: A @ v, b, damping=0.5, iterations=7)
@@ -43,7 +43,7 @@ def test_damping_is_added_to_the_diagonal():
     np.testing.assert_allclose(solution.x, np.linalg.solve(A + 3 * np.eye(10), b), rtol=1e-8)
 
 
-def test_it_stops_once_the_residual_is_small_enough():
+def test_it_stops_when_the_residual_is_small_enough():
     solution = conjugate_gradient(lambda v: 2.0 * v, jnp.arange(5.0), iterations=10)
     assert solution.iterations == 1
 
@@ -56,7 +56,7 @@ def test_zero_right_hand_side_gives_zero():
 
 
 @pytest.mark.parametrize("diagonal", [[1.0, -1.0, 2.0], [0.0, 0.0, 0.0], [np.nan, 1.0, 1.0]])
-def test_curvature_that_is_not_positive_is_noticed_not_divided_by(diagonal):
+def test_it_does_not_divide_by_curvature_that_is_not_positive(diagonal):
     A = np.diag(diagonal)
     solution = conjugate_gradient(lambda v: A @ v, jnp.array([0.1, 1.0, 0.1]))
     assert not solution.positive

@@ -1,4 +1,4 @@
-"""F·v against dense matrices that are computed another way."""
+"""Tests of F·v against dense matrices that are computed in another way."""
 
 import jax
 import jax.numpy as jnp
@@ -74,8 +74,8 @@ def compiled_product(policy, curvature, theta, batch, chunk, budget=1 << 28):
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_two_agree_in_expectation():
-    """The covariance of the scores is the Fisher matrix, once actions are averaged over."""
+def test_analytic_and_empirical_agree_in_expectation():
+    """The covariance of the scores, averaged over actions, is the Fisher matrix."""
     policy = POLICIES["one factor"]
     rng, theta, batch = setup(policy, n=40_000)
     v = rng.normal(size=policy.num_params)
@@ -86,19 +86,19 @@ def test_the_two_agree_in_expectation():
     assert np.linalg.norm(analytic - empirical) < 0.05 * np.linalg.norm(analytic)
 
 
-def test_the_subset_is_a_tenth_but_at_least_a_thousand():
+def test_the_subset_is_a_tenth_and_at_least_a_thousand():
     rng = np.random.default_rng(0)
     assert len(choose_rows(np.ones(50_000), 0.1, rng)) == 5_000
     assert len(choose_rows(np.ones(5_000), 0.1, rng)) == 1_000
     assert len(choose_rows(np.ones(600), 0.1, rng)) == 600
 
 
-def test_the_subset_is_random_seeded_and_of_states_that_count():
+def test_the_subset_is_random_and_seeded_and_skips_states_of_weight_zero():
     weight = np.ones(20_000)
     weight[::2] = 0
     rows = choose_rows(weight, 0.1, np.random.default_rng(1))
     assert np.all(weight[rows] > 0)
     assert len(np.unique(rows)) == len(rows) == 1_000
-    assert len(np.unique(np.diff(rows))) > 5  # no stride
+    assert len(np.unique(np.diff(rows))) > 5  # no regular stride
     np.testing.assert_array_equal(rows, choose_rows(weight, 0.1, np.random.default_rng(1)))
     assert not np.array_equal(rows, choose_rows(weight, 0.1, np.random.default_rng(2)))

@@ -15,12 +15,12 @@ def test_the_full_step_is_tried_first():
     assert (result.fraction, result.evaluations, result.accepted) == (1.0, 1, True)
 
 
-def test_the_first_acceptable_fraction_is_taken():
+def test_the_first_acceptable_fraction_is_returned():
     result = search(lambda x: x <= 0.3, max_backtracks=10)
     assert (result.fraction, result.point, result.evaluations) == (0.25, 0.25, 3)
 
 
-def test_the_number_of_backtracks_is_kept():
+def test_the_number_of_backtracks_is_limited():
     result = search(lambda x: x <= 0.3, max_backtracks=1)
     assert not result.accepted
     assert result.evaluations == 2
@@ -38,7 +38,7 @@ def test_a_plain_loop_does_the_same():
 
 
 @pytest.mark.parametrize("optimum", [0.07, 0.9, 1.0, 3.3, 40.0])
-def test_climbing_comes_near_the_maximum(optimum):
+def test_climb_comes_near_the_maximum(optimum):
     result = climb(
         lambda x: x,
         lambda x: x * optimum - x * x / 2,
@@ -50,6 +50,6 @@ def test_climbing_comes_near_the_maximum(optimum):
     assert result.fraction == result.point
 
 
-def test_climbing_where_everything_is_lower_is_not_accepted():
+def test_climb_does_not_accept_if_everything_is_lower():
     result = climb(lambda x: x, lambda x: -x, jnp.float32(0.0), max_evaluations=8)
     assert not result.accepted

@@ -1,4 +1,4 @@
-"""The step: on problems with a known answer, and what must hold of every step whatsoever."""
+"""Tests of the step on problems with known answers, and of properties of every step."""
 
 import dataclasses
 import functools
@@ -42,14 +42,14 @@ def test_every_method_is_covered_here():
 
 
 class QuadraticObjective:
-    """L exactly linear, KL exactly quadratic; every 'state' is one row of `per_state`."""
+    """An objective with linear L and quadratic KL; every row of `per_state` is a state."""
 
     def __init__(self, theta, g, per_state):
         self.theta, self.g, self.per_state = theta, g, per_state
         self.A = np.mean(per_state, axis=0)
 
     def start(self):
-        # Sums over states whose total weights differ, so that every division is seen.
+        # Sums with different total weights, so that a missing division is detected.
         sums = GradientSums(jnp.asarray(2.0), 2.0 * jnp.asarray(self.g), 2.0, 4.0)
         return Start(sums, 3.0)
 
@@ -73,7 +73,7 @@ def quadratic(seed=0, size=6):
     return QuadraticObjective(rng.normal(size=size), rng.normal(size=size), per_state)
 
 
-# The same step, without a program to compile for every problem.
+# The same step as plain Python, so that no program is compiled per problem.
 step_by_plain_loop = functools.partial(take_step, while_loop=python_while)
 
 
@@ -82,7 +82,7 @@ class TestOnAQuadratic:
     exact = functools.partial(StepConfig, cg_iterations=100, damping=0.0, cg_tolerance=1e-14)
 
     @pytest.mark.parametrize("max_kl", [1e-4, 0.01, 1.0])
-    def test_trpo_goes_to_the_bound(self, max_kl):
+    def test_trpo_steps_to_the_bound(self, max_kl):
         problem = quadratic()
         theta, info = step_by_plain_loop(problem, problem.theta, self.exact("trpo", max_kl=max_kl))
         s = np.linalg.solve(problem.A, problem.g)
@@ -98,7 +98,7 @@ class TestOnAQuadratic:
         np.testing.assert_allclose(info.predicted_gain, problem.g @ (theta - problem.theta))
         np.testing.assert_allclose(info.surrogate_after, 1.0 + info.predicted_gain)
 
-    def test_damping_stays_out_of_the_step_length_unless_asked_for(self):
+    def test_damping_is_not_part_of_the_step_length_by_default(self):
         problem = quadratic(2)
         damped = self.exact("trpo", damping=5.0)
         _, info = step_by_plain_loop(problem, problem.theta, damped)
@@ -113,7 +113,7 @@ class TestOnAQuadratic:
         np.testing.assert_allclose(info.max_kl, 0.01, rtol=1e-6)
         assert info.mean_kl < info.max_kl <= 0.01
 
-    def test_natural_gradient_takes_its_multiplier(self):
+    def test_natural_gradient_uses_its_multiplier(self):
         problem = quadratic(4)
         config = self.exact("natural-gradient", multiplier=0.3)
         theta, _ = step_by_plain_loop(problem, problem.theta, config)
@@ -202,7 +202,7 @@ def compiled_evaluation(policy_name):
     ("method", "policy_name"),
     [(method, "gaussian" if method == "trpo" else "factors") for method in SETTINGS],
 )
-def test_on_a_healthy_batch_every_method_takes_its_step(method, policy_name):
+def test_every_method_takes_a_step_on_a_healthy_batch(method, policy_name):
     policy = POLICIES[policy_name]
     rng = np.random.default_rng(3)
     theta = random_theta(policy, rng, 0.3).astype(np.float32)
@@ -214,7 +214,7 @@ def test_on_a_healthy_batch_every_method_takes_its_step(method, policy_name):
     assert info.status == Status.ACCEPTED
     chunks = cut(batch, 500, 4, np.float32)
     sums = compiled_evaluation(policy_name)(theta, np.asarray(new), chunks)
-    # Each by its own weight: with vine one is a hundred times the other.
+    # Each sum has its own weight; with vine one is a hundred times the other.
     np.testing.assert_allclose(info.mean_kl, sums.kl / batch.kl_weight.sum(), rtol=1e-4)
     gain = sums.gain / batch.surrogate_weight.sum()
     np.testing.assert_allclose(
@@ -222,8 +222,8 @@ def test_on_a_healthy_batch_every_method_takes_its_step(method, policy_name):
     )
     assert gain > 0
     if method in BY_KL:
-        # The step length comes from δ: what is taken is most of it, or as much as one or two
-        # backtracks leave.
+        # The step length comes from δ; the step is most of it, or the rest after one or two
+        # backtracks.
         assert 0.4 * config.max_kl < getattr(info, BY_KL[method]) <= config.max_kl
 
 
@@ -242,15 +242,15 @@ def any_step(*policies):
 
 @settings(max_examples=300, deadline=None)
 @any_step("gaussian")
-def test_what_must_hold_of_every_step(**problem):
-    """Use one policy only: each of them compiles a program per method."""
+def test_properties_of_every_step(**problem):
+    """This test uses one policy, because each policy compiles a program per method."""
     check_step(**problem)
 
 
 @pytest.mark.slow
 @settings(max_examples=3000, deadline=None)
 @any_step("gaussian", "factors")
-def test_what_must_hold_of_three_thousand_steps(**problem):
+def test_properties_of_three_thousand_steps(**problem):
     check_step(**problem)
 
 
@@ -280,7 +280,7 @@ def check_step(policy_name, method, n, seed, spread, value_exponent, log_std, po
         assert (info.mean_kl, info.max_kl, info.step_fraction) == (0, 0, 0)
         return
     if method in BY_KL:
-        # Checked with an evaluation of its own, beside what the step says of itself.
+        # Checked by a separate evaluation, in addition to the step's own description.
         sums = compiled_evaluation(policy_name)(theta, new, cut(batch, 64, 1, np.float32))
         measured = {"mean_kl": sums.kl / batch.kl_weight.sum(), "max_kl": sums.max_kl}
         assert getattr(info, BY_KL[method]) <= config.max_kl
@@ -296,14 +296,14 @@ def check_step(policy_name, method, n, seed, spread, value_exponent, log_std, po
     [
         ({"max_kl": -0.01}, "max_kl must be > 0, got -0.01"),
         ({"method": "trop"}, "method must be one of trpo"),
-        ({"method": "natural-gradient"}, "set multiplier"),
-        ({"multiplier": 0.1}, "multiplier does not apply to trpo"),
+        ({"method": "natural-gradient"}, "multiplier must be set"),
+        ({"multiplier": 0.1}, "multiplier must be None for trpo"),
         ({"cg_iterations": 0}, "cg_iterations must be at least 1"),
         ({"fisher_fraction": 0.0}, "fisher_fraction must be in"),
         ({"backtrack_ratio": 1.0}, "backtrack_ratio must be between"),
         ({"damping": -1.0}, "damping must be >= 0"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options, message):
+def test_invalid_settings_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         StepConfig(**options)

@@ -8,7 +8,7 @@ from trellis.optimization.step import Status
 from trellis.optimization.trust_region import TrustRegion, local_step
 
 POLICY = POLICIES["gaussian"]
-# Sizes that the tests share, so that each program is compiled once.
+# The tests share these sizes, so that each program is compiled once.
 WHOLE = {"expected_states": 2000}
 CHUNKED = {"expected_states": 2000, "largest_chunk": 128}
 
@@ -32,8 +32,8 @@ def test_the_same_input_gives_the_same_bytes():
         assert [float(x) for x in info] == [float(x) for x in first_info]
 
 
-def test_batches_that_came_before_do_not_matter():
-    """Capacity grows with the largest batch seen; results must not notice."""
+def test_results_do_not_depend_on_earlier_batches():
+    """Capacity grows with the largest batch so far, which must not change results."""
     theta, batch = problem(700)
     fresh = TrustRegion(POLICY, StepConfig(), **CHUNKED)
     used = TrustRegion(POLICY, StepConfig(), **CHUNKED)
@@ -63,7 +63,7 @@ def test_fifty_batches_of_varying_size_compile_at_most_three_times():
     assert local_step._cache_size() - compiled_before <= 3
 
 
-def test_several_actions_a_state_feed_the_same_step():
+def test_several_actions_per_state_use_the_same_step():
     theta, batch = problem(200, actions=4)
     step = TrustRegion(POLICY, StepConfig(), Estimator.SELF_NORMALIZED, expected_states=200)
     new, info = step.step(theta, batch, np.random.default_rng(0))
@@ -72,13 +72,13 @@ def test_several_actions_a_state_feed_the_same_step():
     assert not np.array_equal(new, theta)
 
 
-def test_the_empirical_fisher_is_refused_with_vine():
-    with pytest.raises(ValueError, match="with vine use method trpo"):
+def test_the_empirical_fisher_with_vine_is_an_error():
+    with pytest.raises(ValueError, match="with the vine sampler use the method trpo"):
         TrustRegion(POLICY, StepConfig("empirical-fim"), Estimator.SELF_NORMALIZED)
 
 
-def test_an_empty_batch_is_refused():
+def test_an_empty_batch_is_an_error():
     theta, batch = problem(5)
     empty = type(batch)(*(leaf[:0] for leaf in batch))
-    with pytest.raises(ValueError, match="at least one sample"):
+    with pytest.raises(ValueError, match="at least one state"):
         TrustRegion(POLICY, StepConfig()).step(theta, empty, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""The paper's network for images against XLA's convolution and a dense Hessian."""
+"""Tests of the paper's network for images against XLA's convolution and a dense Hessian."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def test_the_papers_policy_has_33500_parameters():
 
 
 @pytest.mark.parametrize("shape", [(4, 52, 40), (3, 21, 27)], ids=["paper", "odd sides"])
-def test_it_is_the_convolution(shape):
+def test_outputs_equal_xlas_convolution(shape):
     network = ConvNet(shape, (16, 8), (20,), 5, output_scale=1.0)
     rng = np.random.default_rng(0)
     weights = [w.astype(np.float32) for w in network.init(rng)]
@@ -53,7 +53,7 @@ def test_signed_bytes_are_levels_of_a_standardized_picture():
     network = ConvNet((4, 52, 40), (16, 16), (20,), 8)
     weights = [w.astype(np.float32) for w in network.init(np.random.default_rng(0))]
     bytes_ = pictures(3, (4, 52, 40)) // 2
-    # 16 levels to a standard deviation, where 255 of a picture as it is are 1.
+    # 16 levels are one standard deviation; in unsigned bytes 255 levels are 1.
     larger = [weights[0] * (255.0 / 16.0), *weights[1:]]
     for apply in (network.apply, jax.jit(network.apply)):
         np.testing.assert_allclose(
@@ -96,8 +96,8 @@ def test_fisher_products_are_those_of_the_dense_hessian():
     assert np.linalg.norm(product(v) - expected) < 1e-9 * np.linalg.norm(expected)
 
 
-def test_pictures_that_are_too_small_are_refused_in_words():
-    with pytest.raises(ValueError, match="leave nothing of pictures of 8×8"):
+def test_pictures_that_are_too_small_are_an_error():
+    with pytest.raises(ValueError, match="pictures of 8×8 are too small"):
         ConvNet((4, 8, 8), (16, 16), (20,), 8)
-    with pytest.raises(ValueError, match="one convolution or more"):
+    with pytest.raises(ValueError, match="at least one convolution"):
         ConvNet((4, 12, 12), (), (20,), 8)

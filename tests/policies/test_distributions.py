@@ -1,4 +1,4 @@
-"""Each function of each distribution against a closed form, an integral or an enumeration."""
+"""Tests of distributions against closed forms, integrals and enumerations."""
 
 import itertools
 
@@ -152,7 +152,7 @@ def test_categoricals_are_sound_at_extreme_logits_in_single_precision(scale):
     assert np.all(np.isfinite(d.fisher_product(logits, np.ones(5, np.float32))))
 
 
-def test_kl_keeps_its_digits_near_zero_in_single_precision():
+def test_kl_is_accurate_near_zero_in_single_precision():
     d = Categoricals((3,))
     old = np.array([0.3, -0.2, 0.1], np.float32)
     new = old + np.array([1e-4, -1e-4, 0], np.float32)
@@ -165,6 +165,6 @@ def make_params(d, rng):
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (3, -1)])
-def test_impossible_sizes_are_refused(sizes):
+def test_impossible_sizes_are_an_error(sizes):
     with pytest.raises(ValueError, match="sizes must be"):
         Categoricals(sizes)

@@ -25,8 +25,8 @@ def test_pictures_are_standardized_pixel_by_pixel():
     rng = np.random.default_rng(3)
     shape = moments_shape(PictureFeatures((4, 12, 10)))
     assert shape == (12, 10)
-    still = np.full((200, *shape), 87, np.uint8)  # a background
-    still[:, :6] = rng.integers(0, 256, size=(200, 6, 10), dtype=np.uint8)  # and what moves
+    still = np.full((200, *shape), 87, np.uint8)  # the background
+    still[:, :6] = rng.integers(0, 256, size=(200, 6, 10), dtype=np.uint8)  # pixels that change
     moments = Moments.of(still, shape)
     standardize = make_normalizer(moments)
     assert isinstance(standardize, PictureStandardizer)
@@ -36,7 +36,7 @@ def test_pictures_are_standardized_pixel_by_pixel():
     expected = 16 * (stacks - moments.mean) / np.sqrt(moments.variance + 16.0**2)
     assert np.abs(seen - expected).max() <= 0.5 + 1e-3
     assert not seen[..., 6:, :].any()
-    # Something new before the background stands out, and is no more than a byte can say.
+    # A new object in front of the background has a large value, limited to a byte.
     assert (standardize(np.full(shape, 119, np.uint8))[6:] == 32).all()
     assert (standardize(np.full(shape, 255, np.uint8))[6:] == 127).all()
     assert isinstance(make_normalizer(Moments.zeros((3,))), Standardizer)

@@ -13,7 +13,7 @@ def test_the_papers_swimmer_has_364_parameters_without_hidden_biases():
     assert policy.init(np.random.default_rng(0)).shape == (364,)
 
 
-def test_the_papers_cart_pole_has_six():
+def test_the_papers_cart_pole_has_six_parameters():
     assert Policy(MLP(4, (), 1), DiagGaussian(1)).num_params == 6
 
 
@@ -27,7 +27,7 @@ def test_theta_is_the_weights_in_order_and_then_the_free_parameters():
     np.testing.assert_array_equal(free, np.float32([-0.5, -0.5]))
 
 
-def test_the_network_computes_what_its_weights_say():
+def test_the_network_equals_dense_layers_with_tanh():
     policy = Policy(MLP(3, (4,), 2), DiagGaussian(2))
     rng = np.random.default_rng(1)
     theta = rng.normal(size=policy.num_params).astype(np.float32)
@@ -63,17 +63,17 @@ def test_the_last_layer_starts_small():
     assert not bias.any()
 
 
-def test_a_network_that_does_not_fit_the_distribution_is_refused():
-    with pytest.raises(ValueError, match="3 outputs, the distribution needs 2"):
+def test_a_network_that_does_not_fit_the_distribution_is_an_error():
+    with pytest.raises(ValueError, match="3 outputs, but the distribution needs 2"):
         Policy(MLP(4, (8,), 3), DiagGaussian(2))
 
 
-def test_a_wrong_theta_is_refused():
+def test_a_theta_of_wrong_shape_is_an_error():
     policy = Policy(MLP(4, (), 1), DiagGaussian(1))
     with pytest.raises(ValueError, match=r"must have shape \(6,\)"):
         policy.distribution_params(np.zeros(7), np.zeros((2, 4)))
 
 
-def test_layers_without_units_are_refused():
+def test_layers_without_units_are_an_error():
     with pytest.raises(ValueError, match="at least one unit"):
         MLP(4, (0,), 2)

@@ -11,12 +11,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from tests.reproduce.invented import write_run
+from tests.reproduce.pages import check_page, claims
 from trellis import checkpoint_format, presets
 from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
 from trellis.envs.batch import Step
 from trellis.moments import Moments
 from trellis.policies.build import build_policy
-from trellis.policies.saved import SavedPolicy, describe
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_layout import describe
 from trellis.reproduce.atari import scores as atari_scores
 from trellis.reproduce.atari.experiment import Atari
 from trellis.reproduce.atari.figure import cost_curve
@@ -65,8 +67,8 @@ def test_the_command_is_what_was_asked_for():
     ("wrong", "words"),
     [
         ({"games": ("Chess",)}, "there is no game 'Chess'"),
-        ({"preset": "modern/hopper"}, "there is no preset of Atari's 'modern/hopper'"),
-        ({"scale": 0.5}, "scale is for the iterations of the paper's"),
+        ({"preset": "modern/hopper"}, "there is no Atari preset 'modern/hopper'"),
+        ({"scale": 0.5}, "scale applies to the paper's presets only"),
         ({"preset": "paper/atari-vine", "scale": 0.0}, r"scale must be in \(0, 1\]"),
         ({"steps": 0}, "steps must be at least 1"),
     ],
@@ -101,7 +103,7 @@ def save(folder, theta: float, iteration: int) -> None:
     spaces = Box(-1, 1, (2,)), Discrete(2)
     policy = build_policy(read_config(folder).policy, *spaces)
     arrays = {"theta": np.full(policy.num_params, theta, np.float32)}
-    arrays |= {f"observation_moments/{name}": np.zeros(()) for name in ("count", "mean", "squares")}
+    arrays |= Moments.zeros(spaces[0].shape).to_arrays("observation_moments")
     values = {"iteration": iteration, "steps": 100 * iteration, **describe(spaces, policy)}
     checkpoint.save(folder / checkpoint_format.CHECKPOINTS, iteration, arrays, values, keep=1)
 
@@ -153,9 +155,9 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
 
     assert json.loads((out / "atari.json").read_text()) == results
     assert {run["command"] for run in results["runs"]} == {command(asked)}
-    assert f"`{command(asked)}`, reported by commit" in (out / "README.md").read_text()
-    assert "new is left out: it has no iteration yet" in said
-    assert "newer is left out: it has no iteration yet" in said
+    assert f"\n{command(asked)}\n" in check_page(out)
+    assert "Skipping new: it has no iteration yet" in said
+    assert "Skipping newer: it has no iteration yet" in said
     facts = {run["run"]: run for run in results["runs"]}
     assert facts.keys() == {"a/pong", "b", "c"}
     assert [facts[name]["finished"] for name in facts] == [True, False, False]
@@ -189,6 +191,12 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     text = (out / "README.md").read_text()
     assert "| modern/atari | Pong | 2 | 200 | no | 11.0 | -1.7 to 23.7 | no | 0 |" in text
     assert (out / "curves.png").stat().st_size > 10_000
+    assert claims(text)[0][1] == "not tested"  # No run of the paper's presets is finished.
+    for name in ("README.md", "curves.svg", "table.csv"):
+        (out / name).unlink()
+    dataclasses.replace(asked, rewrite=True).write_pages()
+    assert check_page(out) == text
+    assert (out / "curves.svg").exists()
 
     played.clear()
     begin(runs / "d", modern, 13.0)

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from tests.reproduce.invented import finish, write_run
+from tests.reproduce.pages import check_page
+from tests.reproduce.pages import claims as page_claims
 from trellis.agent import TRPO
 from trellis.analysis.curves import seconds
 from trellis.config import SamplingConfig, TrainConfig
-from trellis.reproduce.comparison import gait
+from trellis.reproduce.comparison import gait, table
 from trellis.reproduce.comparison import plans as comparison_plans
 from trellis.reproduce.comparison.claims import claims, steps_to
 from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomotion
-from trellis.reproduce.comparison.figure import scale_words
+from trellis.reproduce.comparison.figure import was_timed
 from trellis.reproduce.comparison.scores import (
     cost_per_step,
     curve,
@@ -25,6 +27,7 @@ from trellis.reproduce.comparison.scores import (
 )
 from trellis.reproduce.comparison.table import merged
 from trellis.reproduce.files import ResultsError
+from trellis.reproduce.page import judge
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep_progress import SweepProgress
 from trellis.runs.folder import RunFolderError, read_config
@@ -83,9 +86,10 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     assert verdict(judged, "Single path")["holds"] is True
     slow = verdict(judged, "The max KL")
     assert slow["holds"] is True
-    assert "final return 700 against 1000" in slow["found"]
+    assert "returns 700 and 1000" in slow["found"]
+    assert slow["evidence"].startswith("relative steps: ")
     assert verdict(judged, "CEM")["holds"] is None
-    assert verdict(judged, "CEM")["found"] == "not measured here"
+    assert verdict(judged, "CEM")["found"] == "not measured"
 
     with (tmp_path / "out" / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -93,12 +97,17 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     assert len(rows) == 12
     with (tmp_path / "out" / "scores.csv").open() as file:
         assert [row["method"] for row in csv.DictReader(file)] == list(scores)
-    assert "| TRPO, single path | 0.1 | 2 | 1000.0 |" in (tmp_path / "out/README.md").read_text()
+    text = check_page(tmp_path / "out")
+    assert "| TRPO, single path | 0.1 | 2 | 2 | 1000.0 |" in text
+    assert [claim[1] for claim in page_claims(text)] == [
+        *("partly", "partly", "partly", "not tested", "not tested", "holds", "not tested")
+    ]
     assert (tmp_path / "out" / "cartpole.png").stat().st_size > 10_000
 
     # Methods that are run later are added, and what there was is not lost.
     scores["trpo"] = 900.0
     again = dataclasses.replace(asked, methods=("trpo",))
+    monkeypatch.setattr(table.figure, "plot", lambda *_: None)
     again.run(said.append)
     later = json.loads((tmp_path / "out" / "cartpole.json").read_text())
     assert list(later["methods"]) == ["trpo", "natural-gradient", "max-kl"]
@@ -106,12 +115,19 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     assert later["sweeps"] == found["sweeps"]
     assert later["methods"]["trpo"]["mean_return"] == 900.0
     text = (tmp_path / "out/README.md").read_text()
-    assert "--methods trpo --scale 0.1`, reported by" in text
-    assert "(natural gradient; max KL)" in text
+    assert "--methods trpo --scale 0.1\n" in text
+    assert "# natural gradient; max KL (written by commit" in text
+    # Everything but the JSON of the tasks is made from it.
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    for name in kept:
+        if name in ("scores.csv", "runs.csv", "claims.json", "README.md"):
+            (tmp_path / "out" / name).unlink()
+    dataclasses.replace(again, rewrite=True).write_pages()
+    assert kept == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     # Nor is it replaced by less.
     few, small = dataclasses.replace(again, seeds=1), dataclasses.replace(again, scale=0.01)
-    for less, words in ((few, "1 at scale 0.1"), (small, "2 at scale 0.01")):
-        with pytest.raises(ResultsError, match=rf"2 seeds at scale 0\.1, which {words}.*--out"):
+    for less, words in ((few, "1 seeds at scale 0.1"), (small, "2 seeds at scale 0.01")):
+        with pytest.raises(ResultsError, match=rf"2 seeds at scale 0\.1; {words}.*--out"):
             less.run(said.append)
     assert json.loads((tmp_path / "out" / "cartpole.json").read_text()) == later
 
@@ -140,19 +156,21 @@ def test_claims_follow_the_numbers():
     )
     assert verdict(walks, "Single path")["holds"] is True
     assert "2 of 2 seeds" in verdict(walks, "Single path")["found"]
-    others = ["cartpole", "swimmer", "trpo-vine on hopper", "walker"]
+    others = ["cart-pole", "swimmer", "vine on hopper", "walker"]
     assert verdict(walks, "Single path")["missing"] == others
-    assert verdict(walks, "CEM")["missing"] == ["cma on hopper", "walker"]
-    assert verdict(walks, "… yielding")["missing"][2].startswith("trpo-vine, natural-gradient, ")
+    assert verdict(walks, "CEM")["missing"] == ["CMA on hopper", "walker"]
+    assert verdict(walks, "… yielding")["missing"][2].startswith("vine, natural gradient, ")
     other = judge(**{"trpo": record("A", 2000.0), "trpo-vine-of-states": record("B", 2000.0)})
-    assert verdict(other, "Single path")["missing"] == ["cartpole", "swimmer", "walker"]
+    assert verdict(other, "Single path")["missing"] == ["cart-pole", "swimmer", "walker"]
     # A critic is not the paper's vine.
     critic = judge(
         **{"trpo": record("A", 200.0, length=100.0), "trpo-vine-bootstrap": record("B", 2000.0)}
     )
     assert verdict(critic, "Single path")["holds"] is False
     assert verdict(critic, "Single path")["missing"] == others
-    assert "not counted: hopper, B: solved" in verdict(critic, "Single path")["found"]
+    assert (
+        "not counted: hopper, TRPO, vine with critic: solved" in verdict(critic, "Single")["found"]
+    )
     assert verdict(critic, "… yielding")["holds"] is None
     assert verdict(walks, "… yielding")["holds"] is True
     assert verdict(walks, "CEM")["holds"] is True
@@ -176,7 +194,10 @@ def test_claims_follow_the_numbers():
         cem={**record("B", 300.0, interval=(200.0, 400.0)), "scale": 0.1},
     )
     assert verdict(scaled, "… yielding")["holds"] is None
-    assert "at scale 0.1 only B" in verdict(scaled, "… yielding")["found"]
+    assert (
+        "CEM: no other method to compare with at scale 0.1"
+        in verdict(scaled, "… yielding")["found"]
+    )
     small = {**record("C", 300.0, interval=(200.0, 400.0)), "scale": 0.1}
     mixed = judge(
         trpo=record("A", 2000.0, interval=(1900.0, 2100.0)),
@@ -186,7 +207,7 @@ def test_claims_follow_the_numbers():
     )
     # Each at its own scale: the one where TRPO is behind counts.
     assert verdict(mixed, "… yielding")["holds"] is False
-    assert "D has the highest mean, 900, C 300" in verdict(mixed, "… yielding")["found"]
+    assert "TRPO, vine: highest mean, 900; CMA 300" in verdict(mixed, "… yielding")["found"]
     apart = judge(
         trpo=record("A", 2000.0, interval=(1900.0, 2040.0)),
         cem=record("B", 2100.0, interval=(2050.0, 2150.0)),
@@ -196,10 +217,10 @@ def test_claims_follow_the_numbers():
     assert steps_to(record("A", 0.0), 9.0) == 90
     alike = judge(**{"trpo": record("A", 1.0), "empirical-fim": record("B", 1.0, curve=(0, 11.3))})
     assert verdict(alike, "The rate")["holds"] is True
-    assert "0.89 times" in verdict(alike, "The rate")["found"]
+    assert "0.89 × the steps" in verdict(alike, "The rate")["found"]
     slow = judge(**{"trpo": record("A", 1.0), "empirical-fim": record("B", 1.0, curve=(0, 5))})
     assert verdict(slow, "The rate")["holds"] is False
-    assert "never as far as" in verdict(slow, "The rate")["found"]
+    assert "never reaches" in verdict(slow, "The rate")["found"]
     other = {**record("B", 1.0), "scale": 0.1}
     scaled = judge(**{"trpo": record("A", 1.0), "empirical-fim": other})
     assert verdict(scaled, "The rate")["holds"] is None
@@ -320,12 +341,22 @@ def test_time_left_is_by_the_work_that_is_left():
     assert progress.line() == "1/2 runs, 7:30:00 left"
 
 
-def test_the_figure_says_what_was_scaled():
-    def words(*scales, name="hopper"):
-        records = [{"scale": scale, "label": f"M{i}"} for i, scale in enumerate(scales)]
-        return scale_words(name, {"methods": dict(enumerate(records))})
+def test_only_runs_that_had_the_machine_to_themselves_have_a_time_axis():
+    assert was_timed({"runs": [{"threads": 0}, {"threads": 0}]})
+    assert not was_timed({"runs": [{"threads": 0}, {"threads": 1}]})
 
-    assert words(1.0, 1.0) == " of Table 2's steps"
-    assert words(0.1, 0.1) == ", each scaled to 0.1 of Table 2's steps"
-    assert words(0.1, 1.0).endswith("as a part of Table 2's: M0: 0.1; M1: 1")
-    assert "Table 2" not in words(1.0, name="cartpole")
+
+@pytest.mark.parametrize(
+    ("found", "complete", "word"),
+    [
+        ([True, True], True, "holds"),
+        ([True, True], False, "partly"),
+        ([True, None], True, "partly"),
+        ([True, False], True, "partly"),
+        ([False, None], False, "does not hold"),
+        ([None], True, "not tested"),
+        ([], True, "not tested"),
+    ],
+)
+def test_a_verdict_is_one_of_four_words(found, complete, word):
+    assert judge(found, complete=complete) == word

@@ -2,13 +2,15 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from trellis.reproduce.theory.experiment import COLUMNS, Theory, TheorySweep
-from trellis.reproduce.theory.figure import plot
+from tests.reproduce.pages import check_page, claims
+from trellis.reproduce.theory.experiment import Theory, TheorySweep
+from trellis.reproduce.theory.table import COLUMNS
 from trellis.runs.provenance import commit
 
 SMALL = TheorySweep(
@@ -43,9 +45,18 @@ def test_writes_json_table_and_figure(results):
     assert "NaN" not in (out / "theory.json").read_text(encoding="utf-8")
 
 
-def test_figure_needs_the_json_alone(results, tmp_path):
-    plot(results[1], tmp_path / "again.png")
-    assert (tmp_path / "again.png").read_bytes() == (results[0] / "theory.png").read_bytes()
+def test_figure_and_page_need_the_data_files_alone(results, tmp_path):
+    for name in ("theory.json", "theory.csv"):
+        shutil.copy(results[0] / name, tmp_path)
+    Theory(tmp_path, rewrite=True).write_pages()
+    for name in ("theory.png", "theory.svg", "README.md"):
+        assert (tmp_path / name).read_bytes() == (results[0] / name).read_bytes()
+
+
+def test_the_page_has_the_claims(results):
+    found = claims(check_page(results[0]))
+    assert [claim[1] for claim in found] == ["holds", "holds", "holds", "holds"]
+    assert found[0][2] == "0 falls on 4 problems"
 
 
 def test_nothing_falls_and_every_certificate_holds(results):

@@ -1,8 +1,10 @@
 """A sweep at the size of a test: it runs what is missing, once, and writes what was found."""
 
 import csv
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 
 import pytest
 
+from tests.reproduce.pages import check_page
 from trellis import checkpoint_format, presets
 from trellis.reproduce import sweep
 from trellis.reproduce.run_plan import RunPlan
@@ -46,7 +49,18 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
     assert found[0]["mean_return"] == row["mean_return"] > 5
     with (tmp_path / "out" / "training.csv").open() as file:
         assert [line["env"] for line in csv.DictReader(file)] == ["CartPole-v1"]
-    assert (tmp_path / "out" / "curves.png").stat().st_size > 1000
+    out = tmp_path / "out"
+    assert (out / "curves.png").stat().st_size > 1000
+    assert (out / "curves.svg").stat().st_size > 1000
+    page = check_page(out)
+    assert "| CartPole-v1 | 2,048 |" in page
+    assert "| 500 | no |" in page
+    # The page and the figure need the data files alone, and include remarks.
+    (out / "notes.md").write_text("## Remarks\n\nIt was late.\n")
+    shutil.rmtree(runs)
+    dataclasses.replace(experiment, rewrite=True).write_pages()
+    assert "It was late." in check_page(out)
+    assert json.loads((out / "training.json").read_text()) == record
 
 
 def test_a_run_that_fails_is_told_after_the_others(tmp_path):
@@ -84,7 +98,7 @@ def test_a_message_about_another_process_is_not_enough(tmp_path, monkeypatch):
 def test_a_run_that_is_killed_says_so(tmp_path, monkeypatch):
     script = "echo iteration 7 >&2; kill -9 $$"
     monkeypatch.setattr(sweep, "command", lambda _: ["sh", "-c", script])
-    with pytest.raises(RuntimeError, match=r"ended by SIGKILL .*memory(.|\n)*iteration 7"):
+    with pytest.raises(RuntimeError, match=r"SIGKILL ended it .*memory(.|\n)*iteration 7"):
         execute([RunPlan(tmp_path / "run", CARTPOLE)], 1, lambda _: None)
 
 

@@ -6,8 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from tests.reproduce.pages import check_page, claims
 from trellis.config import TrainConfig
-from trellis.reproduce.vine import branches, experiment, figure, variance
+from trellis.reproduce import files
+from trellis.reproduce.vine import branches, experiment, variance
 
 
 def small(config: TrainConfig, **vine: int) -> TrainConfig:
@@ -26,6 +28,7 @@ def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
     results = experiment.VineVariance(tmp_path).run(print, sweep)
     assert json.loads((tmp_path / "vine-variance.json").read_text()) == results
     assert (tmp_path / "vine-variance.png").stat().st_size > 10_000
+    assert claims(check_page(tmp_path))[0][1] == "holds"
     (row,) = results["rows"]
     # The initial policy hardly looks at the state: noise that is shared cancels for the most part.
     assert row["factor"] > 1.5
@@ -58,5 +61,11 @@ def test_the_picture_shows_rollouts_that_start_on_the_trunks(tmp_path):
         np.testing.assert_allclose(rollouts[0, k], start, rtol=1e-6)
     assert rollouts.shape[1:3] == (3, 5)
     assert len(rollouts) == samples.branches.length.max() + 1
-    figure.plot_branches(samples, rollouts, tmp_path / "vine.png")
-    assert (tmp_path / "vine.png").stat().st_size > 10_000
+    record = branches.picture_record(samples, rollouts)
+    assert len(record["rollouts"]) == 3
+    assert [len(x) for x, _ in record["rollouts"][0]] == list(samples.branches.length[:, 0] + 1)
+    assert sum(len(x) for x, _ in record["trunks"]) == 60
+    files.write_json(tmp_path / "vine-branches.json", record)
+    experiment.VinePicture(tmp_path, rewrite=True).write_pages()
+    assert (tmp_path / "vine-branches.png").stat().st_size > 10_000
+    check_page(tmp_path)

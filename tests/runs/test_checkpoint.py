@@ -128,10 +128,10 @@ def test_a_kill_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path,
     save_content(tmp_path, 3)
     real = os.replace
 
-    def killed(source, target):
-        if Path(target).name == "000003":
+    def killed(source, target, **folders):
+        if target == "000003":
             raise KeyboardInterrupt
-        real(source, target)
+        real(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -205,7 +205,7 @@ def test_none_good_says_what_is_wrong_with_each(tmp_path):
         load_latest(tmp_path / "nowhere")
     for iteration in (1, 2):
         (save_content(tmp_path, iteration) / "arrays.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"000002.*SHA-256.*000001.*SHA-256"):
+    with pytest.raises(CheckpointError, match=r"000002.*damaged.*000001.*damaged"):
         load_latest(tmp_path)
 
 
@@ -218,6 +218,8 @@ def forge(path: Path, **changes) -> None:
     """Rewrites values.json with a digest that fits: what an attacker would do."""
     envelope = {**json.loads((path / "values.json").read_text()), **changes}
     del envelope["sha256"]
+    if "arrays_sha256" in changes:
+        envelope["arrays_bytes"] = (path / "arrays.safetensors").stat().st_size
     envelope["sha256"] = checkpoint_format.digest(envelope)
     (path / "values.json").write_text(json.dumps(envelope))
 
@@ -267,15 +269,16 @@ def test_versions_are_compared_in_words(tmp_path):
 @pytest.mark.parametrize("file_number", [1, 2])
 def test_no_space_is_a_clear_error_and_loses_nothing(tmp_path, monkeypatch, file_number):
     save_content(tmp_path, 1)
-    written = 0
+    real, written = checkpoint.write_and_sync, 0
 
-    def full(path, data):
+    def full(at, name, data):
         nonlocal written
         written += 1
-        path.write_bytes(data[: len(data) // 2])
+        real(at, name, data[: len(data) // 2])
         if written == file_number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        path.write_bytes(data)
+        os.unlink(name, dir_fd=at)
+        real(at, name, data)
 
     monkeypatch.setattr(checkpoint, "write_and_sync", full)
     with pytest.raises(CheckpointError, match=r"no space left .* iteration 2 .*free some space"):

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from trellis.config import TrainConfig
-from trellis.runs.log import LogError, RunLog, read_metrics
+from trellis.runs.log import (
+    LogError,
+    LogWarning,
+    RunLog,
+    add_checksum,
+    read_metrics,
+    stream_metrics,
+)
 from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
 
 
@@ -45,7 +52,9 @@ def test_nan_is_never_written(tmp_path):
     text = (tmp_path / "metrics.jsonl").read_text()
     assert "NaN" not in text
     assert "Infinity" not in text
-    assert json.loads(text) == row(1, a=None, b=None, c=3, d=0.5)
+    written = json.loads(text)
+    assert written.pop("checksum")
+    assert written == row(1, a=None, b=None, c=3, d=0.5)
 
 
 def test_what_is_no_number_and_no_word_is_refused_by_name(tmp_path):
@@ -56,7 +65,7 @@ def test_what_is_no_number_and_no_word_is_refused_by_name(tmp_path):
 
 def test_resume_cuts_later_iterations(tmp_path):
     write(tmp_path, range(1, 8))
-    kept = (tmp_path / "metrics.jsonl").read_bytes()[: len(json.dumps(row(1)) + "\n") * 4]
+    kept = b"".join((tmp_path / "metrics.jsonl").read_bytes().splitlines(keepends=True)[:4])
     write(tmp_path, [], from_iteration=4)
     assert iterations(tmp_path) == [1, 2, 3, 4]
     assert (tmp_path / "metrics.jsonl").read_bytes().startswith(kept)
@@ -64,25 +73,89 @@ def test_resume_cuts_later_iterations(tmp_path):
     assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.filterwarnings("ignore::trellis.runs.log.LogWarning")
 def test_every_possible_half_line_is_left_out_and_cut(tmp_path):
     write(tmp_path, [1, 2])
     whole = (tmp_path / "metrics.jsonl").read_bytes()
-    line = json.dumps(row(3)).encode()
-    for length in range(1, len(line) + 1):
+    line = add_checksum(json.dumps(row(3)).encode())
+    for length in range(1, len(line)):
         (tmp_path / "metrics.jsonl").write_bytes(whole + line[:length])
         assert iterations(tmp_path) == [1, 2]
         write(tmp_path, [3], from_iteration=3)
         assert read_metrics(tmp_path) == [row(1), row(2), row(3)]
 
 
-def test_damage_within_is_reported_by_line(tmp_path):
+def lines(folder) -> list[bytes]:
+    return (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda lines: [lines[0], b"{\n", lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[1].replace(b"200", b"201"), lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[2]], "iteration 2 is missing before line 2"),
+        (lambda lines: [lines[0], lines[1].strip(), lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[0], lines[2]], "line 2 repeats iteration 1"),
+        (lambda lines: [lines[0], b'{"iteration": 2, "steps": 3}\n', lines[2]], "no checksum"),
+        (lambda lines: [lines[0], b"\xff\n" * 9, lines[2]], "and 4 more"),
+    ],
+)
+def test_damage_is_left_out_and_named(tmp_path, edit, words):
     write(tmp_path, [1, 2, 3])
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    (tmp_path / "metrics.jsonl").write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
-    with pytest.raises(LogError, match=r"line 2 of .*metrics.jsonl"):
+    damaged = b"".join(edit(lines(tmp_path)))
+    (tmp_path / "metrics.jsonl").write_bytes(damaged)
+    with pytest.warns(LogWarning, match=words):
+        assert iterations(tmp_path) in ([1], [1, 3])
+    with pytest.warns(LogWarning, match=words):
+        write(tmp_path, [4], from_iteration=3)
+    if len(lines(tmp_path)) > 2:
+        assert lines(tmp_path)[-2:-1] == lines_of(damaged)[-1:]  # What is damaged stays.
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    return data.splitlines(keepends=True)
+
+
+def test_rows_that_are_missing_at_the_end_are_named(tmp_path):
+    write(tmp_path, [1, 2])
+    with pytest.warns(LogWarning, match="iterations 3 to 5 are missing at the end"):
+        assert len(list(stream_metrics(tmp_path, newest=5))) == 2
+
+
+def test_a_line_that_cannot_be_a_row_is_an_error(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b" " * 70_000 + b"\n")
+    with pytest.raises(LogError, match=r"line 1 of .* longer than 65,536 bytes"):
         read_metrics(tmp_path)
-    with pytest.raises(LogError, match="line 2"):
-        RunLog(tmp_path, from_iteration=3, tensorboard=False)
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n" * 1_001)
+    with pytest.raises(LogError, match="more than 1,000 damaged lines"):
+        read_metrics(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    with RunLog(tmp_path, tensorboard=False) as log, pytest.raises(TypeError, match="fewer"):
+        log.write(row(1, long="x" * 70_000))
+
+
+def test_a_log_without_checksums_gets_them_on_resume(tmp_path):
+    old = b"".join(json.dumps(row(i)).encode() + b"\n" for i in (1, 2, 3))
+    (tmp_path / "metrics.jsonl").write_bytes(old)
+    with pytest.warns(LogWarning, match="first 3 lines have no checksum"):
+        assert iterations(tmp_path) == [1, 2, 3]
+    with pytest.warns(LogWarning, match="first 2 lines have no checksum"):
+        write(tmp_path, [3], from_iteration=2)
+    new = tmp_path / "new"
+    new.mkdir()
+    write(new, [1, 2, 3])
+    assert lines(tmp_path) == lines(new)
+
+
+def test_a_log_with_two_names_is_copied_and_not_changed_in_place(tmp_path):
+    write(tmp_path, [1, 2, 3])
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    os.link(tmp_path / "metrics.jsonl", tmp_path / "other")
+    write(tmp_path, [3], from_iteration=2)
+    assert iterations(tmp_path) == [1, 2, 3]
+    assert (tmp_path / "other").read_bytes() == before
+    assert (tmp_path / "other").stat().st_nlink == 1
 
 
 def test_no_space_says_so_and_leaves_a_log_that_can_be_read(tmp_path, monkeypatch):
@@ -164,17 +237,17 @@ def test_plain_lines_every_few_seconds_and_the_last():
                 if iteration != 13
                 else row(iteration)
             )
-    lines = stream.getvalue().splitlines()
+    compiling, first, *lines = stream.getvalue().splitlines()
+    assert compiling == "Compiling the first iteration …"
+    assert first == "iteration 1  100/10,000 steps  return 1,234.6  KL 0.01  100 steps/s"
     assert [line.split("  ")[0] for line in lines] == [
-        "iteration 5",
-        "iteration 10",
+        "iteration 6",
+        "iteration 11",
         "iteration 13",
     ]
-    assert "steps 500/10,000" in lines[0]
-    assert "return 1,234.6" in lines[0]
-    assert "KL 0.05" in lines[0]
-    assert "steps/s 100" in lines[0]
-    assert "left 1:35" in lines[0]  # 9,500 steps at 100 a second.
+    assert "600/10,000 steps" in lines[0]
+    assert "KL 0.06" in lines[0]
+    assert "1:35 left" in lines[0]  # 9,400 steps at 100 a second, rounded up.
     assert "return" not in lines[2]  # No episode ended: nothing is better than nan.
 
 
@@ -185,8 +258,8 @@ def test_the_time_left_is_that_until_the_limit_which_comes_first():
             now[0] += 1
             progress.update(row(iteration))
     lines = stream.getvalue().splitlines()
-    assert "left" not in lines[0]  # The first one compiles, and is no measure.
-    assert "left 0:15" in lines[-1]  # 15 iterations; 9,500 steps would take a minute and a half.
+    assert "left" not in lines[1]  # The first one compiles, and is no measure.
+    assert "0:15 left" in lines[-1]  # 15 iterations; 9,500 steps would take a minute and a half.
 
 
 def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
@@ -195,9 +268,10 @@ def test_an_evaluation_is_shown_at_once_and_kept_in_sight():
         progress.update(row(1))
         progress.update(row(2, eval_return_mean=7.0))
         progress.update(row(3))
-    lines = stream.getvalue().splitlines()
+    _, first, *lines = stream.getvalue().splitlines()
+    assert "evaluation" not in first
     assert [line.split("  ")[0] for line in lines] == ["iteration 2", "iteration 3"]
-    assert all("eval 7.0" in line for line in lines)
+    assert all("evaluation 7.0" in line for line in lines)
 
 
 def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch, capsys):
@@ -211,8 +285,23 @@ def test_a_terminal_gets_a_bar_a_pipe_gets_lines_and_quiet_is_quiet(monkeypatch,
         bar.update(row(5, episode_return_mean=12.0, steps_per_second=50.0))
     shown = capsys.readouterr().err
     assert "iteration 5" in shown
-    assert "500/1,000" in shown
-    assert "12.0" in shown
+    assert "500/1,000 steps" in shown
+    assert "return 12.0" in shown
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_bar_fits_into_the_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with make_progress(run_of(1_000_000)) as bar:
+        for iteration in (4_000, 4_001):
+            values = {"episode_return_mean": 1234.5, "eval_return_mean": 2345.6}
+            bar.update(row(iteration, **values, steps_per_second=23456.0, kl=0.0099))
+    shown = capsys.readouterr().err
+    assert "…" not in shown
+    assert "return 1,234.5 evaluation 2,345.6" in shown
+    assert ("400,100/1,000,000 steps" in shown) == (columns >= 100)
+    assert ("KL 0.0099" in shown) == ("iteration 4,001" in shown) == (columns >= 120)
 
 
 def test_event_files_are_rotated_and_bounded(tmp_path, monkeypatch):

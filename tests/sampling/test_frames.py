@@ -1,4 +1,4 @@
-"""Frames that are stored once give what stacks of pictures give."""
+"""Tests that frames stored once give the same results as whole stacks of pictures."""
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ MOMENTS = Moments.of(np.random.default_rng(1).integers(40, 90, size=(50, *SHAPE[
 
 
 class Pictures:
-    """Random pictures; each environment has its own episode length, and every stack is recorded."""
+    """Environments with random pictures and different episode lengths; all stacks are recorded."""
 
     num_envs = 3
 
@@ -53,7 +53,7 @@ class Pictures:
 
 
 class Colours(Pictures):
-    """Pictures that are new as a whole at every step."""
+    """Environments whose pictures are completely new in every step."""
 
     def step(self, actions):
         step = super().step(actions)
@@ -62,7 +62,7 @@ class Colours(Pictures):
 
 
 class ByTurns(Pictures):
-    """The same in two lanes, which checks that both have been sent before the first is received."""
+    """Environments in two lanes; it checks that both are sent before the first is received."""
 
     lanes = (slice(0, 1), slice(1, 3))
 
@@ -87,12 +87,12 @@ def unchanged(x):
 
 @pytest.mark.parametrize("normalize", [unchanged, PictureStandardizer(MOMENTS)], ids=["raw", "std"])
 @pytest.mark.parametrize("kind", [Pictures, ByTurns, Colours])
-def test_samples_are_what_the_environments_showed(kind, normalize):
+def test_samples_hold_the_observations_of_the_environments(kind, normalize):
     env = kind()
     sampler = SinglePath(env, POLICY, np.asarray, SamplingConfig(steps_per_env=9))
     theta = POLICY.init(np.random.default_rng(0))
     path = None
-    for iteration in range(2):  # the second begins in the middle of episodes
+    for iteration in range(2):  # the second iteration starts in the middle of episodes
         env.shown, env.ended = [], []
         samples, path = sampler.collect(theta, normalize, path, iteration)
         assert isinstance(samples.observation, Stacks)
@@ -107,12 +107,12 @@ def test_samples_are_what_the_environments_showed(kind, normalize):
         assert np.array_equal(path.observation, env.stack)
         frame = np.arange(9) % 3
         assert np.array_equal(samples.raw_observation, np.stack(env.shown)[np.arange(9), :, frame])
-        # Once each, but for the first stacks of episodes.
+        # Each frame is stored once, except the first stacks of episodes.
         new = 27 * (3 if kind is Colours else 1)
         assert samples.observation.store.count == new + 3 * (3 + len(env.ended))
 
 
-def test_statistics_take_a_thousand_frames_at_most(monkeypatch):
+def test_statistics_use_at_most_a_thousand_frames(monkeypatch):
     monkeypatch.setattr(buffers, "FRAMES_FOR_STATISTICS", 12)
     env = Pictures()
     sampler = SinglePath(env, POLICY, np.asarray, SamplingConfig(steps_per_env=9))
@@ -136,7 +136,7 @@ def both_ways(n=40):
     return rng, np.asarray(stacks), stacks
 
 
-def test_the_objective_is_the_same_to_the_bit():
+def test_the_objective_is_the_same_bit_for_bit():
     rng, pictures, stacks = both_ways()
     n = len(stacks)
     theta = POLICY.init(rng)
@@ -155,7 +155,7 @@ def test_the_objective_is_the_same_to_the_bit():
     assert np.array_equal(np.asarray(subset.observation), pictures[::2])
 
 
-def test_the_critic_looks_at_both():
+def test_the_critic_gives_the_same_values_for_both():
     rng, pictures, stacks = both_ways()
     settings = EstimationConfig(critic_hidden=(8,), critic_epochs=30, critic_minibatch=8)
     critic = MLPCritic(SHAPE, settings, channels=(4,))
@@ -174,6 +174,6 @@ def test_the_critic_looks_at_both():
     assert np.corrcoef(values.ravel(), target)[0, 1] > 0.7
 
 
-def test_pictures_are_told_from_features():
+def test_pictures_are_distinguished_from_features():
     assert is_pictures(np.zeros((2, *SHAPE), np.uint8))
     assert not is_pictures(np.zeros((2, 8), np.float32))

@@ -1,4 +1,4 @@
-"""Single path: the book-keeping, and its estimate against exact quantities on finite MDPs."""
+"""Tests of single path: its records, and its estimates against exact quantities."""
 
 import gymnasium as gym
 import jax
@@ -31,7 +31,7 @@ def same(x):
     return x
 
 
-def test_episodes_follow_one_another_and_are_added_up():
+def test_episodes_follow_each_other_and_returns_are_summed():
     env = envs.make(DelayedReward, 3)
     sampler, policy = make_sampler(env, 25)
     samples, path = sampler.collect(np.zeros(policy.num_params, np.float32), same, None, 0)
@@ -43,14 +43,14 @@ def test_episodes_follow_one_another_and_are_added_up():
     np.testing.assert_array_equal(samples.episode_return[:3], totals)
     np.testing.assert_array_equal(path.age, 5)
     assert samples.observation.shape == (25, 3, 1)
-    # What was seen when an episode ended is not what the next one begins with.
+    # The final observation of an episode differs from the first of the next one.
     assert samples.final_observation.shape == (6, 1)
     later, _ = sampler.collect(np.zeros(policy.num_params, np.float32), same, path, 1)
     np.testing.assert_array_equal(later.age[0], 5)
     np.testing.assert_array_equal(later.raw_observation[0], path.observation)
 
 
-def test_whole_paths_start_from_the_beginning_each_time():
+def test_whole_paths_start_new_episodes_in_every_iteration():
     env = envs.make(DelayedReward, 3)
     sampler, policy = make_sampler(env, 7, whole_paths=True)
     theta = np.zeros(policy.num_params, np.float32)
@@ -59,9 +59,9 @@ def test_whole_paths_start_from_the_beginning_each_time():
     np.testing.assert_array_equal(samples.age[0], 0)
 
 
-def test_episodes_that_are_counted_are_not_the_short_ones():
+def test_representative_episodes_are_not_biased_to_short_ones():
     class Coin(gym.Env):
-        """Ends at any step with one chance in 20."""
+        """Terminates in any step with probability 1/20."""
 
         observation_space = gym.spaces.Box(-1, 1, (1,))
         action_space = gym.spaces.Discrete(2)
@@ -78,14 +78,14 @@ def test_episodes_that_are_counted_are_not_the_short_ones():
     sampler, policy = make_sampler(env, 40, whole_paths=True)
     samples, _ = sampler.collect(np.zeros(policy.num_params, np.float32), same, None, 0)
     counted = samples.episode_length[samples.representative(40)]
-    assert len(counted) == 2000  # the first of each row
+    assert len(counted) == 2000  # the first episode of each environment
     spread = counted.std() / np.sqrt(len(counted))
     assert abs(counted.mean() - expected) < 4 * spread
     assert samples.episode_length.mean() < expected - 10 * spread
-    # What is longer than a path is not seen whole, and may have no end.
+    # With a limit longer than a path, all ended episodes count.
     for longest in (41, None):
         assert samples.representative(longest).all()
-    # Where a path has room for the longest episode to begin a little later, so may it.
+    # In a longer path, episodes that start a little later count too.
     begun = samples.final_at[:, 0] + 1 - samples.episode_length
     np.testing.assert_array_equal(samples.representative(30), begun <= 10)
 
@@ -111,7 +111,7 @@ def test_log_q_is_the_probability_of_the_sampled_action():
     assert 0.5 < share < 1.0
 
 
-def test_the_same_seed_gives_the_same_samples_and_another_another():
+def test_samples_depend_on_the_seed_alone():
     def collect(seed, iteration=0):
         env = envs.make("CartPole-v1", 4)
         sampler, policy = make_sampler(env, 20, seed=seed)
@@ -126,8 +126,8 @@ def test_the_same_seed_gives_the_same_samples_and_another_another():
 
 @pytest.mark.parametrize("rows", [8, 32, 33, 256])
 @pytest.mark.parametrize("hidden", [(64, 64), (50, 50), (30,)])
-def test_a_rows_result_does_not_depend_on_its_neighbours(rows, hidden):
-    """The batch keeps its shape; what is in the other rows must not change a bit of this one."""
+def test_an_environment_does_not_depend_on_its_neighbours(rows, hidden):
+    """At a fixed batch size, the other environments must not change a bit of this one."""
     network = MLP(11, hidden, 3)
     rng = np.random.default_rng(0)
     weights = [w.astype(np.float32) for w in network.init(rng)]
@@ -140,7 +140,7 @@ def test_a_rows_result_does_not_depend_on_its_neighbours(rows, hidden):
 
 
 def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
-    """With γᵗ weights the gradient estimate has the exact ∇L as its mean: a z-test per parameter.
+    """The mean of the gradient estimate with γᵗ weights is the exact ∇L, by z-tests.
 
     Paths are long enough for what is cut off to be far below the noise.
     """
@@ -178,11 +178,13 @@ def test_single_path_gradients_are_unbiased_on_a_finite_mdp():
     error = estimates.std(0, ddof=1) / np.sqrt(repeats)
     z = (estimates.mean(0) - exact) / error
     assert np.max(np.abs(z)) < 4.0
-    assert np.max(np.abs(exact) / error) > 8.0  # the test could tell a wrong gradient
+    assert (
+        np.max(np.abs(exact) / error) > 8.0
+    )  # the test has enough power to detect a wrong gradient
 
 
 def exact_gradient(mdp, pi, policy):
-    """∇L at π_old for a softmax policy: ρ(s)·π(a|s)·A(s, a), chained through the linear map."""
+    """Return ∇L at π_old for a softmax policy: ρ(s)·π(a|s)·A(s, a), times the linear map."""
     evaluation = mdp.evaluate(pi)
     rho, advantage = evaluation.visitation, evaluation.advantages
     by_logit = rho[:, None] * pi * advantage

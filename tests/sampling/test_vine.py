@@ -1,4 +1,4 @@
-"""Vine: where branches start, when they end, what they cost, and what they share."""
+"""Tests of vine: start, end, cost and common random numbers of its branches."""
 
 import functools
 
@@ -68,7 +68,7 @@ def grow(make_env, *, trunks=4, theta=None, iteration=0, normalize=same, **optio
 
 class TestBranches:
     def test_start_from_the_states_of_their_places(self):
-        """With rollouts of one step Q̂ is the reward of (s, a), which tells every state apart."""
+        """With rollouts of one step, Q̂ is the reward of (s, a), which identifies the state."""
         samples, _, _ = grow(MAKERS["finite MDP"], rollout_length=1, proposal="every")
         branches = samples.branches
         state = samples.raw_observation[tuple(branches.place.T)].argmax(axis=1)
@@ -78,7 +78,7 @@ class TestBranches:
 
     @pytest.mark.parametrize("length", [1, 4, 12])
     def test_end_where_their_episode_terminates(self, length):
-        """`DelayedReward` pays 10 times its very first action at the tenth step, and ends."""
+        """`DelayedReward` gives 10 times its first action in the tenth step and terminates."""
         samples, _, _ = grow(
             MAKERS["gymnasium objects"], rollout_length=length, states=60, proposal="every"
         )
@@ -97,7 +97,7 @@ class TestBranches:
         np.testing.assert_allclose(branches.reward_sum, pays, rtol=1e-12)
         np.testing.assert_array_equal(branches.final_age, 10 - left + branches.length)
 
-    def test_are_cut_and_not_ended_by_a_time_limit(self):
+    def test_are_truncated_and_not_terminated_by_a_time_limit(self):
         samples, _, _ = grow(functools.partial(envs.make, Endless), rollout_length=3, states=40)
         branches = samples.branches
         left = 5 - samples.age[tuple(branches.place.T)][:, None]
@@ -109,12 +109,12 @@ class TestBranches:
         ten = rollout_values(branches, 2.0, lambda seen, age: np.full(age.shape, 10.0))
         np.testing.assert_allclose(ten, branches.reward_sum / 2.0 + 10.0 * 0.9**length)
 
-    def test_see_normalized_observations(self):
+    def test_have_normalized_observations(self):
         samples, _, _ = grow(MAKERS["CartPole-v1"], normalize=lambda x: 3.0 * x)
         plain, _, _ = grow(MAKERS["CartPole-v1"], normalize=lambda x: 3.0 * x, rollout_length=1)
         np.testing.assert_array_equal(samples.branches.place, plain.branches.place)
         at = tuple(plain.branches.place.T)
-        # One step of 20 ms away from where they started, in the units that the policy sees.
+        # One step of 20 ms away from the start, in normalized units.
         moved = plain.branches.final_observation - samples.observation[at][:, None]
         expected = 0.02 * samples.observation[at][:, None, [1, 3]]
         np.testing.assert_allclose(moved[..., [0, 2]], expected * np.ones((1, 2, 1)), atol=1e-5)
@@ -138,7 +138,7 @@ class TestTheRolloutSet:
         z = (counts - 150 * 0.4) / np.sqrt(150 * 0.4 * 0.6)
         assert np.abs(z).max() < 3.5
 
-    def test_may_be_every_state(self):
+    def test_can_be_all_states(self):
         samples, _, _ = grow(MAKERS["finite MDP"], states=100)
         assert samples.branches.reward_sum.shape == (100, 3)
 
@@ -147,7 +147,7 @@ class TestCommonRandomNumbers:
     @pytest.mark.parametrize("name", MAKERS)
     @pytest.mark.parametrize("max_envs", [1024, 20])
     @pytest.mark.parametrize("copies", [2, 5])
-    def test_copies_of_an_action_give_one_q_to_the_bit(self, name, max_envs, copies):
+    def test_copies_of_an_action_give_the_same_q_bit_for_bit(self, name, max_envs, copies):
         q, final = run_copies(MAKERS[name], copies, common=True, max_envs=max_envs)
         for k in range(1, copies):
             assert q[k].tobytes() == q[0].tobytes()
@@ -159,8 +159,8 @@ class TestCommonRandomNumbers:
         _, final = run_copies(MAKERS[name], 2, common=False)
         assert not np.array_equal(final[0], final[1])
 
-    def test_the_environments_own_noise_is_shared_and_not(self):
-        """A policy that always does the same leaves the MDP's transitions as the only noise."""
+    def test_the_environments_noise_is_shared_only_with_common_random_numbers(self):
+        """With a deterministic policy, the MDP's transitions are the only noise."""
         policy, _ = policy_for(to_batch(MDP, 1), hidden=())
         theta = np.zeros(policy.num_params, np.float32)
         theta[-3:] = [50.0, 0.0, 0.0]
@@ -171,7 +171,7 @@ class TestCommonRandomNumbers:
 
 
 def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=13, max_envs=1024):
-    """Q̂ and the final observations of `copies` rollouts with one first action from each state."""
+    """Return Q̂ and final observations of `copies` rollouts with equal first actions per state."""
     env = make_env(states)
     policy, encode = policy_for(env, hidden)
     theta = policy.init(np.random.default_rng(0)) if theta is None else theta
@@ -196,7 +196,7 @@ def run_copies(make_env, copies, *, common, hidden=(50, 50), theta=None, states=
 
 
 class TestProposals:
-    def test_what_auto_stands_for(self):
+    def test_auto_chooses_by_the_action_space(self):
         assert choose("auto", DiagGaussian(2), 4) == (Proposal.POLICY, 4)
         assert choose("auto", Categoricals((2,)), 4) == (Proposal.EVERY, 2)
         assert choose("auto", Categoricals((3, 3, 2)), 4) == (Proposal.UNIFORM, 4)
@@ -207,12 +207,12 @@ class TestProposals:
         for name in ("uniform", "every"):
             with pytest.raises(ProposalError, match="use the proposal 'policy'"):
                 choose(name, DiagGaussian(2), 4)
-        with pytest.raises(ProposalError, match=r"64 actions are too many.*'uniform'"):
+        with pytest.raises(ProposalError, match=r"there are 64.*'uniform'"):
             choose("every", Categoricals((4, 4, 4)), 4)
         with pytest.raises(ProposalError, match="actions must be at least 2, got 1"):
             choose("policy", DiagGaussian(2), 1)
 
-    def test_log_q_is_that_of_the_sampled_action(self):
+    def test_log_q_belongs_to_the_sampled_action(self):
         samples, policy, theta = grow(functools.partial(envs.make, ContinuousTarget), states=100)
         branches = samples.branches
         params, _ = policy.distribution_params(theta, samples.observation)
@@ -240,7 +240,7 @@ class TestProposals:
 
 @pytest.mark.parametrize("max_envs", [1024, 24])
 def test_every_simulator_step_is_counted_once(max_envs, monkeypatch):
-    monkeypatch.setattr(vine, "MAX_ENVS", max_envs)  # 24: the last chunk is filled up
+    monkeypatch.setattr(vine, "MAX_ENVS", max_envs)  # with 24 the last chunk is padded
     stepped = []
 
     class Counting:
@@ -259,7 +259,7 @@ def test_every_simulator_step_is_counted_once(max_envs, monkeypatch):
     assert samples.branches.length.min() < samples.branches.length.max()
 
 
-def test_the_batch_has_all_trunk_states_and_values_for_the_rollout_set_alone():
+def test_the_batch_has_all_trunk_states_and_values_only_in_the_rollout_set():
     samples, _, _ = grow(MAKERS["CartPole-v1"])
     q = rollout_values(samples.branches, 1.0)
     weight = state_weights(samples, 0.9)
@@ -283,7 +283,7 @@ def test_only_differences_within_a_state_are_rescaled():
     np.testing.assert_allclose(scaled[:, 1] - scaled[:, 0], 2.0, rtol=1e-6)
 
 
-def test_the_same_seed_gives_the_same_branches_and_another_another():
+def test_branches_depend_on_the_seed_alone():
     one, again, other, later = (
         grow(MAKERS["paper hopper"], seed=seed, iteration=iteration)[0].branches
         for seed, iteration in ((1, 0), (1, 0), (2, 0), (1, 1))

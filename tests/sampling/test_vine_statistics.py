@@ -31,7 +31,7 @@ NEW = OLD + (0.4 * np.random.default_rng(2).normal(size=POLICY.num_params)).asty
 
 @functools.cache
 def problem() -> FiniteMDP:
-    """A random MDP that ends with probability 0.15 at every step."""
+    """Return a random MDP that terminates with probability 0.15 in every step."""
     inner = garnet(STATES, ACTIONS, 3, np.random.default_rng(0), gamma=0.8, action_rewards=True)
     P = np.zeros((STATES + 1, ACTIONS, STATES + 1))
     P[:STATES, :, :STATES] = 0.85 * inner.P
@@ -47,10 +47,10 @@ def probabilities(theta):
 
 
 def exact(theta):
-    """L(θ) and ∇L(θ), by enumeration."""
+    """Return L(θ) and ∇L(θ), by enumeration."""
     mdp, old, new = problem(), probabilities(OLD), probabilities(theta)
     q, steps = exact_q(), mdp.transitions(old)
-    steps = steps + np.outer(steps[:, STATES], mdp.rho0)  # a new trunk where one ends
+    steps = steps + np.outer(steps[:, STATES], mdp.rho0)  # a new trunk starts when one ends
     steps[:, STATES] = 0.0
     here, visited = mdp.rho0.copy(), np.zeros(STATES + 1)
     for _ in range(LENGTH):
@@ -62,7 +62,7 @@ def exact(theta):
 
 
 def exact_q():
-    """Q_old(s, a) of `ROLLOUT` steps."""
+    """Return Q_old(s, a) over `ROLLOUT` steps."""
     mdp, old = problem(), probabilities(OLD)
     values = np.zeros(STATES + 1)
     for _ in range(ROLLOUT):
@@ -101,7 +101,7 @@ def estimator_of(proposal):
 
 
 def estimates(proposal, theta, *, repeats=60, **options):
-    """Values and gradients of `repeats` iterations, (repeats,) and (repeats, parameters)."""
+    """Return values (repeats,) and gradients (repeats, parameters) of `repeats` iterations."""
     vine = grow(proposal, **options)
     found = [
         value_and_gradient(estimator_of(proposal), theta, batch_of(vine, iteration))
@@ -131,27 +131,27 @@ def error(samples):
 
 
 def z_scores(samples, expected):
-    """Of the mean, where anything varies at all; the state that ends it all is never visited."""
-    spread = error(samples)
-    moves = spread > 0
+    """Return the z-scores of the mean of entries that vary; the terminal state never does."""
+    deviation = error(samples)
+    moves = deviation > 0
     np.testing.assert_allclose(samples.mean(axis=0)[~moves], np.asarray(expected)[~moves])
-    return ((samples.mean(axis=0) - expected)[moves] / spread[moves]).ravel()
+    return ((samples.mean(axis=0) - expected)[moves] / deviation[moves]).ravel()
 
 
 @pytest.mark.parametrize("theta", [OLD, NEW], ids=["old", "new"])
 @pytest.mark.parametrize("common", [True, False], ids=["common", "separate"])
-def test_trying_every_action_is_unbiased_in_value_and_gradient(theta, common):
+def test_every_action_is_unbiased_in_value_and_gradient(theta, common):
     values, gradients = estimates("every", theta, common_random_numbers=common)
     value, gradient = exact(theta)
     assert abs(values.mean() - value) < 4 * error(values)
     assert np.abs(z_scores(gradients, gradient)).max() < 4
-    # The test could tell a wrong answer.
+    # The test has enough power to detect a wrong result.
     assert np.abs(z_scores(gradients, 0.8 * gradient)).max() > 5
     assert np.abs(value) > 10 * error(values)
 
 
 @pytest.mark.parametrize("actions", [2, 4])
-def test_the_self_normalized_gradient_is_short_by_one_kth(actions):
+def test_the_self_normalized_gradient_is_smaller_by_one_kth(actions):
     """E ∇L_n = (1 − 1/K)∇L at θ_old, for q = π_old."""
     _, gradients = estimates("policy", OLD, actions=actions)
     _, gradient = exact(OLD)
@@ -173,7 +173,7 @@ def test_the_self_normalized_bias_vanishes_as_actions_grow(proposal):
 
 
 @pytest.mark.parametrize("proposal", ["every", "policy", "uniform"])
-def test_a_constant_shifts_the_value_and_leaves_the_gradient(proposal):
+def test_a_constant_shifts_the_value_but_not_the_gradient(proposal):
     estimator, vine = estimator_of(proposal), grow(proposal, 4)
     value, gradient = value_and_gradient(estimator, NEW, batch_of(vine, 0))
     shifted_value, shifted = value_and_gradient(estimator, NEW, batch_of(vine, 0, shift=10.0))
@@ -183,7 +183,7 @@ def test_a_constant_shifts_the_value_and_leaves_the_gradient(proposal):
 
 
 def test_common_random_numbers_make_differences_of_q_less_noisy():
-    """Var(Q̂(s, a₁) − Q̂(s, a₂)) around the exact difference."""
+    """The test compares Var(Q̂(s, a₁) − Q̂(s, a₂)) with and without common random numbers."""
     spread = {}
     for common in (True, False):
         vine = grow("every", states=600, common_random_numbers=common)

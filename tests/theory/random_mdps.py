@@ -56,7 +56,7 @@ def problems(
 
 
 def examples(count: int) -> settings:
-    """That many examples, the same ones in every run, without a time limit for a single one."""
+    """Return settings for a number of fixed examples, without a time limit per example."""
     return settings(
         max_examples=count,
         deadline=None,

@@ -1,4 +1,4 @@
-"""A finite MDP as a Gymnasium environment and as a batch: same dynamics, same η; and back."""
+"""Tests of finite MDPs as Gymnasium environments and batches, and of the way back."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_gymnasium_episode_by_hand():
     right = 1
     assert env.step(right)[:4] == (1, 0.0, False, False)
     assert env.step(right)[:4] == (2, 0.0, False, False)
-    # The goal pays on the step that leaves it, and that step ends the episode.
+    # The goal gives its reward in the step that leaves it, which ends the episode.
     assert env.step(right)[:4] == (3, 1.0, True, False)
     endless = to_gymnasium(chain(3), max_episode_steps=2)
     endless.reset(seed=0)
@@ -56,7 +56,7 @@ def test_batch_returns_have_the_performance_as_their_mean(action_rewards):
     np.testing.assert_allclose(visits, exact.visitation, atol=0.06)
 
 
-def test_batch_draws_the_transition_probabilities():
+def test_batch_samples_with_the_transition_probabilities():
     mdp = garnet(5, 2, 4, np.random.default_rng(1))
     num_envs = 20_000
     batch = to_batch(mdp, num_envs, one_hot=False)
@@ -68,7 +68,7 @@ def test_batch_draws_the_transition_probabilities():
         np.testing.assert_allclose(frequencies, mdp.P[s, 1], atol=0.035)
 
 
-def test_batch_restores_to_the_bit_in_place_and_elsewhere():
+def test_batch_restores_exactly_in_place_and_elsewhere():
     mdp = garnet(8, 3, 4, np.random.default_rng(2))
     batch, other = to_batch(mdp, 4, max_episode_steps=30), to_batch(mdp, 4, max_episode_steps=30)
     assert batch.restorability is Restorability.SERIALIZABLE
@@ -89,7 +89,7 @@ def test_batch_restores_to_the_bit_in_place_and_elsewhere():
             np.testing.assert_array_equal(ours, turned_back[::-1])
 
 
-def test_batch_rows_with_one_stream_see_common_random_numbers():
+def test_environments_with_the_same_stream_have_common_random_numbers():
     mdp = garnet(8, 3, 4, np.random.default_rng(2))
     batch = to_batch(mdp, 3, one_hot=False)
     everyone = np.arange(3)
@@ -101,7 +101,7 @@ def test_batch_rows_with_one_stream_see_common_random_numbers():
     assert (paths[:, 0] != paths[:, 2]).any()
 
 
-def test_batch_leaves_inactive_rows_alone():
+def test_inactive_environments_do_not_change():
     mdp = gridworld("S.G", slip=0.0)
     batch = to_batch(mdp, 2, one_hot=False)
     batch.reset(np.arange(2), np.array([0, 1]))
@@ -113,14 +113,14 @@ def test_batch_leaves_inactive_rows_alone():
     assert list(step.terminated) == [True, False]
 
 
-def test_frozen_lake_and_back():
+def test_frozen_lake_becomes_an_mdp():
     mdp = from_gymnasium("FrozenLake-v1", gamma=0.99)
     assert mdp.num_states == 17
     # Known from value iteration in the literature: V*(start) at γ = 0.99.
     assert optimal_performance(mdp) == pytest.approx(0.5420, abs=1e-4)
 
 
-def test_cliff_walking_pays_one_a_step():
+def test_cliff_walking_costs_one_per_step():
     mdp = from_gymnasium(gymnasium.make("CliffWalking-v1"), gamma=0.9)
     # Thirteen steps along the cliff, each −1.
     assert optimal_performance(mdp) == pytest.approx(-(1.0 - 0.9**13) / 0.1)
@@ -133,8 +133,8 @@ def test_taxi_starts_where_gymnasium_does():
     assert (mdp.rho0 > 0.0).sum() == 300
 
 
-def test_environments_without_a_table_are_refused():
-    with pytest.raises(ValueError, match="does not publish its transitions"):
+def test_environments_without_a_table_are_an_error():
+    with pytest.raises(ValueError, match="has no table of transitions"):
         from_gymnasium("CartPole-v1", gamma=0.9)
 
 

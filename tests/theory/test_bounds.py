@@ -1,4 +1,4 @@
-"""Every bound of Section 3 and Appendices A and B, each on a thousand random pairs of policies."""
+"""Tests of every bound of Section 3 and Appendices A and B on random pairs of policies."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SLACK = 1e-9
 @examples(1000)
 @given(problems())
 def test_performance_is_above_every_bound(problem: Problem):
-    """Theorem 1, its KL form (Eq. 9) and Appendix A's sharper form, in their order."""
+    """Theorem 1, its KL form (Eq. 9) and Appendix A's stronger form are in order."""
     old, new = problem.old, problem.new
     performance = problem.mdp.performance(new)
     sharp = bounds.coupling_bound(old, new)
@@ -26,7 +26,7 @@ def test_performance_is_above_every_bound(problem: Problem):
     assert performance >= sharp - SLACK
     assert sharp >= theorem1 - SLACK
     assert theorem1 >= bounds.kl_bound(old, new) - SLACK
-    # Appendix A bounds the distance on both sides.
+    # Appendix A bounds the difference from both sides.
     alpha = bounds.max_total_variation(old.policy, new)
     error = bounds.coupling_error(old.max_advantage, problem.mdp.gamma, alpha)
     assert abs(performance - old.surrogate(new)) <= error + SLACK
@@ -35,7 +35,7 @@ def test_performance_is_above_every_bound(problem: Problem):
 @examples(400)
 @given(problems(), st.floats(0.0, 1.0))
 def test_mixtures_are_above_kakade_and_langford(problem: Problem, step: float):
-    """Eq. 6, for any target, not only the greedy one."""
+    """Eq. 6 holds for any target, not only for the greedy one."""
     old = problem.old
     mixture = mix(old.policy, problem.new, step)
     assert problem.mdp.performance(mixture) >= bounds.mixture_bound(old, problem.new, step) - SLACK
@@ -44,7 +44,7 @@ def test_mixtures_are_above_kakade_and_langford(problem: Problem, step: float):
 @examples(400)
 @given(problems())
 def test_expected_advantages_by_state_and_by_time(problem: Problem):
-    """Lemmas 2 and 3, the latter with the middle term that its proof gives."""
+    """Lemmas 2 and 3 hold, the latter with the middle term that its proof gives."""
     old, new = problem.old, problem.new
     assert np.abs(old.expected_advantage(new)).max() <= bounds.advantage_bound(old, new) + SLACK
     gaps = bounds.advantage_gaps(old, new, 30)
@@ -56,7 +56,7 @@ def test_expected_advantages_by_state_and_by_time(problem: Problem):
 
 
 def test_lemma_2_is_attained():
-    """One state, two actions that are worth ±1 beside their mean, and a policy that takes one."""
+    """The example has one state and two actions with values ±1 around their mean."""
     mdp = FiniteMDP(np.ones((1, 2, 1)), np.array([[1.0, -1.0]]), np.ones(1), 0.9)
     old, new = mdp.evaluate(mdp.uniform_policy()), np.array([[1.0, 0.0]])
     assert old.expected_advantage(new) == pytest.approx([1.0])
@@ -66,7 +66,7 @@ def test_lemma_2_is_attained():
 @examples(100)
 @given(problems())
 def test_errors_are_sums_of_the_gaps_over_time(problem: Problem):
-    """Σ γᵗ of Lemma 3's bound is the sharper form: the algebra of Appendix A's last lines."""
+    """Σ γᵗ of Lemma 3's bound is the stronger form, as in the last lines of Appendix A."""
     gamma, epsilon = problem.mdp.gamma, problem.old.max_advantage
     horizon = 4000
     by_time = bounds.advantage_gap_bounds(problem.old, problem.new, horizon)
@@ -76,8 +76,11 @@ def test_errors_are_sums_of_the_gaps_over_time(problem: Problem):
 
 
 def test_lemma_3_as_printed_fails():
-    """Its middle term 2α max_s Ā(s) is above the right-hand side at t = 0, and below the left-hand
-    side where the new policy is worse everywhere."""
+    """Its middle term 2α max_s Ā(s) violates both inequalities in some cases.
+
+    It exceeds the right-hand side at t = 0, and is below the left-hand side if the new policy is
+    worse in every state.
+    """
     mdp = garnet(4, 2, 2, np.random.default_rng(3), gamma=0.9)
     old = mdp.evaluate(mdp.uniform_policy())
     better = np.eye(2)[old.advantages.argmax(axis=1)]
@@ -94,7 +97,7 @@ def test_lemma_3_as_printed_fails():
 @examples(1000)
 @given(problems(state_rewards=True))
 def test_perturbation_expansion(problem: Problem):
-    """Appendix B: the identity to 1e-9, its first term is L's gain, its factors are bounded."""
+    """Appendix B's identity holds to 1e-9, its first term is L's gain, its factors are bounded."""
     old, new = problem.old, problem.new
     terms = perturbation.expand(old, new)
     assert abs(terms.total - (problem.mdp.performance(new) - old.performance)) < 1e-9
@@ -120,7 +123,7 @@ def test_divergences(problem: Problem):
     p, q = problem.old.policy, problem.new
     tv, kl = bounds.total_variation(p, q), bounds.kl_divergence(p, q)
     assert (tv**2 <= kl + 1e-15).all()
-    # Pinsker's inequality is twice as good as what the paper uses.
+    # Pinsker's inequality is stronger by a factor of 2 than the one that the paper uses.
     assert (2.0 * tv**2 <= kl + 1e-15).all()
     np.testing.assert_allclose(kl, rel_entr(p, q).sum(axis=1), rtol=1e-6, atol=1e-14)
     assert bounds.max_kl(p, q) == kl.max()
@@ -139,7 +142,7 @@ def test_divergences_by_hand():
     np.testing.assert_allclose(bounds.total_variation(p, q), [0.25, 0.5, 0.5])
     expected = [0.5 * np.log(2.0) + 0.5 * np.log(2.0 / 3.0), np.log(2.0), np.inf]
     np.testing.assert_allclose(bounds.kl_divergence(p, q), expected)
-    # A tiny divergence keeps its digits: KL ≈ ½ Σ p e² for q = p (1 + e).
+    # A tiny divergence is accurate: KL ≈ ½ Σ p e² for q = p (1 + e).
     near = np.array([[0.5 + 1e-9, 0.5 - 1e-9]])
     assert bounds.kl_divergence(p[:1], near)[0] == pytest.approx(2e-18, rel=1e-6, abs=0.0)
 
@@ -176,9 +179,8 @@ def test_without_a_penalty_the_bounds_would_not_hold():
 
 
 def test_theorem_1_can_be_met_to_a_constant():
-    """An MDP on which the error of L is second order with the right constant but for a factor: a
-    bound with a hundredth of the constant would fail here."""
-    # From state 0, action 1 leads to state 1, where action 1 costs; both are then taken too often.
+    """The error of L on this MDP has the order of the bound: 1/100 of the constant would fail."""
+    # Action 1 leads from state 0 to state 1, where action 1 has a cost.
     P = np.zeros((3, 2, 3))
     P[0, 0, 0] = P[0, 1, 1] = P[1, 0, 1] = P[1, 1, 2] = P[2, :, 2] = 1.0
     mdp = FiniteMDP(P, np.array([0.0, 0.0, -1.0]), np.array([1.0, 0.0, 0.0]), 0.5)

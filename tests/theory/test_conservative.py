@@ -1,4 +1,4 @@
-"""Conservative policy iteration: its step, its mixture, its guarantee."""
+"""Tests of conservative policy iteration: its step, its mixture and its guarantee."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_step_maximizes_the_bound(problem: Problem):
     assert best - old.performance == pytest.approx(mixture.guaranteed_gain, abs=1e-9)
     for step in np.linspace(0.0, 1.0, 51):
         assert best >= bounds.mixture_bound(old, mixture.target, step) - 1e-9
-    # The target is the argmax of L: no row has a higher expected advantage.
+    # The target is the argmax of L: no policy has a larger expected advantage.
     assert old.surrogate(mixture.target) >= old.surrogate(problem.new) - 1e-9
 
 
@@ -49,7 +49,9 @@ def test_step_by_hand():
     old = mdp.evaluate(mdp.uniform_policy())
     target = np.eye(3)[old.advantages.argmax(axis=1)]
     epsilon = old.advantages.max()
-    assert np.abs(old.advantages).max() > 1.4 * epsilon  # Theorem 1's, which would be wrong here
+    assert (
+        np.abs(old.advantages).max() > 1.4 * epsilon
+    )  # the ε of Theorem 1, which would be wrong here
     gain = old.visitation @ old.advantages.max(axis=1)
     assert best_step(old, target) == pytest.approx(gain * 0.01 / (4.0 * epsilon * 0.9))
 
@@ -60,6 +62,6 @@ def test_reaches_the_optimum_in_time():
     assert last.new.performance == pytest.approx(optimal_performance(mdp), rel=1e-6)
 
 
-def test_mixtures_need_a_share():
+def test_a_step_outside_the_unit_interval_is_an_error():
     with pytest.raises(ValueError, match=r"must be in \[0, 1\], got 1\.5"):
         mix(np.ones((1, 1)), np.ones((1, 1)), 1.5)

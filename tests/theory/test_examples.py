@@ -1,4 +1,4 @@
-"""The example MDPs are what they say they are."""
+"""Tests of the example MDPs."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ def test_garnet_branches():
         garnet(5, 2, 6, np.random.default_rng(0))
 
 
-def test_gridworld_takes_the_shortest_way():
+def test_gridworld_has_the_shortest_path_as_optimum():
     mdp = gridworld("S.. .#. ..G", gamma=0.9, slip=0.0)
     assert mdp.num_states == 9
     assert optimal_performance(mdp) == pytest.approx(0.9**4)
-    # With slips every way is longer.
+    # With slips every path is longer.
     assert optimal_performance(gridworld("S.. .#. ..G", gamma=0.9, slip=0.2)) < 0.9**4
     assert list(np.flatnonzero(mdp.is_over)) == [8]
 
@@ -37,7 +37,7 @@ def test_gridworld_avoids_pits():
 def test_gridworld_slips_in_all_directions():
     mdp = gridworld("... .S. ...", slip=0.4)
     np.testing.assert_allclose(mdp.P[4, 0, [1, 5, 7, 3]], [0.7, 0.1, 0.1, 0.1])
-    # In the corner, up and left are walls: they stay.
+    # In the corner, up and left are walls, so the state does not change.
     assert mdp.P[0, 0, 0] == pytest.approx(0.6 + 0.2)
 
 
@@ -45,7 +45,7 @@ def test_gridworld_slips_in_all_directions():
     ("layout", "message"),
     [("S? .G", "unknown signs"), ("S. G", "row lengths"), (".. .G", "at least one start")],
 )
-def test_bad_layouts_are_refused(layout, message):
+def test_bad_layouts_are_errors(layout, message):
     with pytest.raises(ValueError, match=message):
         gridworld(layout)
 

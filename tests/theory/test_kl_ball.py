@@ -1,4 +1,4 @@
-"""The KL-ball solver against an independent optimizer, closed forms and optimality conditions."""
+"""Tests of the KL-ball solver against SLSQP, closed forms and optimality conditions."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def _rows(seed: int, num_states: int, num_actions: int, zeros: bool):
 
 
 def _best_by_slsqp(old, advantages, weights, constraint, *, penalty=0.0):
-    """max Σ w π A − penalty · z over policies and z, with constraint(π, z) ≥ 0."""
+    """Maximize Σ w π A − penalty·z over policies and z, subject to constraint(π, z) ≥ 0."""
     shape = old.shape
 
     def split(point):
@@ -44,7 +44,7 @@ def _best_by_slsqp(old, advantages, weights, constraint, *, penalty=0.0):
             options={"maxiter": 500, "ftol": 1e-12},
         )
 
-    # It stops early from some starts, so the best feasible answer of three.
+    # It stops early from some starts, so the best feasible result of three is used.
     solutions = [solve((1.0 - share) * old + share / shape[1]) for share in (0.01, 0.1, 0.3)]
     feasible = [
         solution
@@ -120,7 +120,7 @@ def test_penalty_is_maximal_over_radii(penalty):
 @examples(300)
 @given(problems(), st.floats(-12.0, 1.5))
 def test_optimality_conditions(problem: Problem, exponent: float):
-    """Feasible, on the boundary, π(ν − A) = λp with one ν per state, no better action unused."""
+    """The solution is feasible, on the boundary, and stationary: π(ν − A) = λp per state."""
     old, advantages, radius = problem.old.policy, problem.old.advantages, 10.0**exponent
     solution = kl_ball.within_kl(old, advantages, radius)
     new, multipliers = solution
@@ -134,7 +134,7 @@ def test_optimality_conditions(problem: Problem, exponent: float):
         scale = np.abs(nu).max()
         assert np.ptp(nu) <= 1e-7 * scale
         assert advantages[s].max() <= nu.mean() + 1e-7 * scale
-        # Beyond that the best row is greedy to all the digits there are, at a smaller divergence.
+        # Beyond that radius the best policy is greedy up to rounding, at a smaller divergence.
         if radius <= 0.5 and (old[s] >= 1e-3)[old[s] > 0.0].all():
             assert kl[s] == pytest.approx(radius, rel=1e-5, abs=1e-15)
 
@@ -147,7 +147,7 @@ def test_mean_ball_is_met_and_beats_the_max_ball(problem: Problem, exponent: flo
     by_mean = kl_ball.within_mean_kl(old, advantages, weights, radius).policy
     by_max = kl_ball.within_kl(old, advantages, radius).policy
     assert mean_kl(weights, old, by_mean) <= radius * (1.0 + 1e-6)
-    # The max ball lies inside of the mean ball.
+    # The max-KL ball is inside the mean-KL ball.
     assert (
         _objective(by_mean - old, advantages, weights)
         >= _objective(by_max - old, advantages, weights) - 1e-8
@@ -174,7 +174,7 @@ def test_two_actions_by_a_grid():
 
 
 def test_mass_outside_of_the_support():
-    """KL(old ‖ new) does not see actions that old never takes: e^(−t) stays, the rest moves."""
+    """KL(old ‖ new) ignores actions that old never chooses: mass e^(−t) stays, the rest moves."""
     old, advantages = np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 2.0, 1.0]])
     solution = kl_ball.within_kl(old, advantages, 0.5)
     stays = np.exp(-0.5)
@@ -213,6 +213,6 @@ def test_nothing_to_gain_changes_nothing():
 
 
 def _kl(old, new):
-    """An independent formula, which lets the optimizer stray a little outside of the simplex."""
+    """Return the divergence by a formula that is defined slightly outside of the simplex too."""
     safe = np.maximum(new, 1e-12)
     return np.where(old > 0.0, old * np.log(np.where(old > 0.0, old, 1.0) / safe), 0.0).sum(axis=1)

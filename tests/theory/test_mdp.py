@@ -1,4 +1,4 @@
-"""Exact quantities against hand-computed numbers, series, and the identities of Section 2."""
+"""Tests of exact quantities against hand-computed numbers, series and Section 2's identities."""
 
 import re
 import time
@@ -16,7 +16,7 @@ TWO_STATES = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]]])
 
 
 def test_two_states_by_hand():
-    # State 1 pays 1 and is kept by action 1; from state 0 action 1 leads there.
+    # State 1 has reward 1. Action 1 leads from state 0 to state 1 and stays there.
     mdp = FiniteMDP(TWO_STATES, np.array([0.0, 1.0]), np.array([1.0, 0.0]), 0.5)
     go = np.array([[0.0, 1.0], [0.0, 1.0]])
     exact = mdp.evaluate(go)
@@ -50,7 +50,7 @@ def test_values_and_visitation_are_their_series(problem: Problem):
     np.testing.assert_allclose(exact.visitation, series, atol=1e-9)
     assert exact.visitation.sum() == pytest.approx(1.0 / (1.0 - mdp.gamma))
     assert exact.performance == pytest.approx(series @ mdp.rewards(exact.policy), abs=1e-9)
-    # Σ_a π A = 0, and Q is one step ahead of V.
+    # Σ_a π A = 0, and Q looks one step ahead of V.
     np.testing.assert_allclose((exact.policy * exact.advantages).sum(axis=1), 0.0, atol=1e-10)
     np.testing.assert_allclose((exact.policy * exact.q_values).sum(axis=1), exact.values)
 
@@ -58,7 +58,7 @@ def test_values_and_visitation_are_their_series(problem: Problem):
 @examples(1000)
 @given(problems())
 def test_identity_over_time_steps_and_over_states(problem: Problem):
-    """Eq. 1 (Lemma 1) and Eq. 2."""
+    """Eq. 1 (Lemma 1) and Eq. 2 hold exactly."""
     mdp, old, new = problem.mdp, problem.old, problem.new
     advantages = (new * old.advantages).sum(axis=1)
     after = mdp.evaluate(new)
@@ -74,7 +74,7 @@ def test_identity_over_time_steps_and_over_states(problem: Problem):
 @given(problems(), st.integers(0, 2**32 - 1))
 def test_improvement_where_no_state_expects_a_loss(problem: Problem, seed: int):
     mdp, old = problem.mdp, problem.old
-    # In each state keep the new row where its expected advantage is not negative.
+    # Each state uses the new policy if its expected advantage is not negative.
     keep = (problem.new * old.advantages).sum(axis=1) >= 0.0
     new = np.where(keep[:, None], problem.new, old.policy)
     rng = np.random.default_rng(seed)
@@ -86,7 +86,7 @@ def test_improvement_where_no_state_expects_a_loss(problem: Problem, seed: int):
 @examples(400)
 @given(problems(), st.integers(0, 2**32 - 1))
 def test_surrogate_matches_performance_to_first_order(problem: Problem, seed: int):
-    """Eq. 4, for softmax policies and a random direction of their logits."""
+    """Eq. 4 holds for softmax policies along a random direction of their logits."""
     mdp = problem.mdp
     assert problem.old.surrogate(problem.old.policy) == problem.old.performance
     rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def test_surrogate_matches_performance_to_first_order(problem: Problem, seed: in
 
 
 def test_surrogate_is_not_performance():
-    """Of second order they do differ, so the test above has something to see."""
+    """They differ in second order, so the test above can detect a wrong first order."""
     mdp = garnet(5, 3, 2, np.random.default_rng(0), gamma=0.9)
     old, new = (random_policy(mdp, np.random.default_rng(seed)) for seed in (1, 2))
     assert abs(mdp.evaluate(old).surrogate(new) - mdp.performance(new)) > 0.1
@@ -132,7 +132,7 @@ def _negative(array, index, value):
         ({"gamma": float("nan")}, "gamma must be in [0, 1), got nan"),
     ],
 )
-def test_bad_mdps_are_refused_by_name(change, message):
+def test_bad_mdps_are_errors_that_name_the_entry(change, message):
     parts = {"P": TWO_STATES, "r": np.zeros(2), "rho0": [1.0, 0.0], "gamma": 0.9}
     FiniteMDP(**parts)
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -147,7 +147,7 @@ def test_bad_mdps_are_refused_by_name(change, message):
         ([[0.5, 0.5]], "must have shape (2, 2) for 2 states and 2 actions, got (1, 2)"),
     ],
 )
-def test_bad_policies_are_refused_by_name(policy, message):
+def test_bad_policies_are_errors_that_name_the_entry(policy, message):
     mdp = FiniteMDP(TWO_STATES, np.zeros(2), np.array([1.0, 0.0]), 0.9)
     with pytest.raises(ValueError, match=re.escape(message)):
         mdp.performance(policy)
@@ -158,7 +158,7 @@ def test_an_mdp_cannot_be_written_to():
     mdp = FiniteMDP(table, np.zeros(2), np.array([1.0, 0.0]), 0.9)
     with pytest.raises(ValueError, match="read-only"):
         mdp.P[0, 0, 0] = 0.5
-    table[:] = 7.0  # the caller's array stays the caller's
+    table[:] = 7.0  # the MDP has its own copy
     np.testing.assert_array_equal(mdp.P, TWO_STATES)
 
 
@@ -176,7 +176,7 @@ def test_two_thousand_states_take_under_two_seconds():
     )
     policy = mdp.uniform_policy()
     seconds = []
-    for _ in range(2):  # the better of two, for a machine that others use too
+    for _ in range(2):  # the better of two, because the machine may be busy
         started = time.perf_counter()
         exact = mdp.evaluate(policy)
         seconds.append(time.perf_counter() - started)
@@ -185,7 +185,7 @@ def test_two_thousand_states_take_under_two_seconds():
 
 
 def _horizon(gamma: float) -> int:
-    """Steps after which what is left of a discounted sum of advantages is below 1e-10."""
+    """Return the number of steps after which a discounted sum of advantages changes by < 1e-10."""
     return 1 if gamma == 0.0 else int(np.ceil(np.log(1e-15) / np.log(gamma)))
 
 

@@ -1,4 +1,4 @@
-"""Algorithm 1, the trust regions and policy iteration: monotone, certified, and quick enough."""
+"""Tests of Algorithm 1, the trust regions and policy iteration, and of their certificates."""
 
 import time
 
@@ -45,7 +45,7 @@ def test_algorithm_1_never_falls_and_keeps_its_certificate(problem: Problem):
 @examples(150)
 @given(problems(max_states=5), st.floats(-4.0, 0.5))
 def test_algorithm_1_maximizes_the_minorizer(problem: Problem, exponent: float):
-    """No trust-region step, and no random policy, has a higher L − C max KL."""
+    """No trust-region step and no random policy has a larger L − C max KL."""
     old = problem.old
     best = bounds.kl_bound(old, algorithm1(old))
     assert best >= old.performance - SLACK
@@ -67,7 +67,7 @@ def test_trust_regions_keep_their_bound_and_do_not_lower_the_surrogate(
     assert by_mean.mean_kl <= radius * (1.0 + 1e-6)
     assert by_max.surrogate_gain >= -SLACK
     assert by_mean.surrogate_gain >= -SLACK
-    # Tables are free in every state: each gains by itself, so η cannot fall either (Eq. 2).
+    # A tabular policy improves every state separately, so η cannot decrease either (Eq. 2).
     assert by_max.gain >= -SLACK
     assert by_mean.gain >= -SLACK
 
@@ -87,7 +87,7 @@ def test_policy_iteration_reaches_the_optimum_of_value_iteration(problem: Proble
 
 
 def test_optimal_values_by_hand():
-    # Going right pays 1 for ever from the end on: V*(s) = γ^(n−1−s)/(1 − γ).
+    # The last state has reward 1 in every step: V*(s) = γ^(n−1−s)/(1 − γ).
     mdp = chain(5, gamma=0.5, small_reward=0.0)
     np.testing.assert_allclose(optimal_values(mdp), 2.0 * 0.5 ** np.arange(4, -1, -1), rtol=1e-11)
 
@@ -115,8 +115,10 @@ def test_huge_trust_region_is_policy_iteration():
 
 
 def test_algorithm_1_cannot_leave_a_deterministic_policy():
-    """Off the support KL(old ‖ new) is −log(1 − x), linear in the moved mass x, and so is the gain:
-    for γ ≥ 1/5, C exceeds Σ ρ max A and x = 0 is best. Theorem 1's α² would allow a step."""
+    """Outside of the support, both the gain and KL(old ‖ new) = −log(1 − x) are linear in mass x.
+
+    For γ ≥ 1/5, C exceeds Σ ρ max A, and x = 0 is optimal. Theorem 1's α² would allow a step.
+    """
     corridor = chain(4, gamma=0.5)
     mdp = FiniteMDP(corridor.P, corridor.r, np.full(4, 0.25), corridor.gamma)
     left = np.eye(2)[np.zeros(4, int)]
@@ -124,13 +126,13 @@ def test_algorithm_1_cannot_leave_a_deterministic_policy():
     np.testing.assert_array_equal(algorithm1(old), left)
     small_step = 0.999 * left + 0.001 * policy_iteration(old)
     assert bounds.theorem1_bound(old, small_step) > old.performance
-    # Where γ is small, so is C, and it can.
+    # With a small γ, C is small too, and a step is possible.
     old = FiniteMDP(corridor.P, corridor.r, np.eye(4)[2], 0.05).evaluate(left)
     assert bounds.max_kl(left, algorithm1(old)) > 0.1
 
 
 def test_penalty_allows_steps_that_shrink_with_the_discount():
-    """The paper's reason for a trust region: C's steps are far smaller than δ = 0.01."""
+    """Steps with the penalty C are much smaller than δ = 0.01, which motivates trust regions."""
     radii = []
     for gamma in (0.5, 0.9, 0.99):
         mdp = garnet(20, 4, 3, np.random.default_rng(0), gamma=gamma)
@@ -149,7 +151,7 @@ def test_radii_must_be_positive(make):
 def test_two_hundred_states_take_under_a_second():
     mdp = garnet(200, 10, 5, np.random.default_rng(0), gamma=0.99)
     seconds = []
-    for _ in range(2):  # the better of two, for a machine that others use too
+    for _ in range(2):  # the better of two, because the machine may be busy
         started = time.perf_counter()
         (iteration,) = iterate(mdp, mdp.uniform_policy(), algorithm1, 1)
         seconds.append(time.perf_counter() - started)

@@ -221,8 +221,8 @@ def test_a_state_that_is_past_is_frozen_without_the_environments(caplog):
     [
         ("CartPole-v1", DiagGaussian(1), 4, r"actions .* Categoricals\(sizes=\(2,\)\), got"),
         ("CartPole-v1", Categoricals((3,)), 4, r"got Categoricals\(sizes=\(3,\)\)"),
-        ("Pendulum-v1", Categoricals((5,)), 3, r"should be DiagGaussian\(size=1\)"),
-        ("CartPole-v1", Categoricals((2,)), 3, "inputs should be 4, got 3"),
+        ("Pendulum-v1", Categoricals((5,)), 3, r"must be DiagGaussian\(size=1\)"),
+        ("CartPole-v1", Categoricals((2,)), 3, "inputs must be 4, got 3"),
     ],
 )
 @pytest.mark.parametrize("method", ["trpo", "cem"])
@@ -235,7 +235,7 @@ def test_a_policy_that_does_not_fit_is_refused(env, distribution, inputs, words,
 
 def test_natural_gradient_never_divides_by_the_standard_deviation():
     step = StepConfig("natural-gradient", multiplier=0.1)
-    with pytest.raises(ValueError, match=r"set estimation\.advantages to center"):
+    with pytest.raises(ValueError, match="advantages must be center or raw"):
         dataclasses.replace(SMALL, step=step)
     centered = dataclasses.replace(SMALL.estimation, advantages="center")
     assert dataclasses.replace(SMALL, step=step, estimation=centered).step == step
@@ -348,9 +348,9 @@ def test_spaces_that_no_policy_can_read_are_refused():
         action_space = probes.spaces.Box(0, 5, (2,), np.int64)
 
     config = dataclasses.replace(SMALL, env="x")
-    with pytest.raises(ValueError, match="have no fixed shape; wrap the environment"):
+    with pytest.raises(ValueError, match="has no fixed shape and is not supported"):
         Trainer(config, lambda n: envs.make(Text, n))
-    with pytest.raises(UnsupportedSpaceError, match="cannot be sampled; supported are"):
+    with pytest.raises(UnsupportedSpaceError, match="not supported; supported are Box of floats"):
         Trainer(config, lambda n: envs.make(WholeNumbers, n))
 
 

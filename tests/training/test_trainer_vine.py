@@ -171,15 +171,15 @@ class TestRefusals:
 
     def test_the_empirical_fisher_matrix(self):
         step = StepConfig(method="empirical-fim")
-        with pytest.raises(ValueError, match="with vine use method trpo"):
+        with pytest.raises(ValueError, match="with the vine sampler use the method trpo"):
             Trainer(dataclasses.replace(SMALL, step=step))
 
     def test_settings_that_cannot_be(self):
-        with pytest.raises(ValueError, match="states must be at most the 100 that 4 trunks of 25"):
+        with pytest.raises(ValueError, match="states must be at most trunks × trunk_length = 100"):
             with_vine(states=101)
         with pytest.raises(ValueError, match="rollout_length must be at least 1, got 0"):
             with_vine(rollout_length=0)
-        with pytest.raises(ValueError, match="bootstrap needs a critic"):
+        with pytest.raises(ValueError, match="critic must be linear or mlp for vine"):
             with_vine(bootstrap=True)
 
 

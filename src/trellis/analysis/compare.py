@@ -18,31 +18,37 @@ from trellis.analysis.labels import group_labels
 from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
 from trellis.analysis.statistics import interval_text
 from trellis.runs.folder import read_config
+from trellis.runs.log import METRICS, LogError
 
 LAST = 0.1
-"""Part of a run, at its end, that makes its final performance while training."""
-OF_THE_SCORE = {"total_steps", "max_iterations", "eval_drawn"}
-"""Bookkeeping that changes the final performance."""
-REPETITION = BOOKKEEPING - OF_THE_SCORE | {"env"}
-"""Settings in which the runs of a group may differ; environments are told apart separately."""
+"""Last part of a run, whose training episodes make its training score."""
+SCORE_SETTINGS = {"total_steps", "max_iterations", "eval_drawn"}
+"""Bookkeeping settings that change the score."""
+REPETITION = BOOKKEEPING - SCORE_SETTINGS | {"env"}
+"""Settings in which the runs of a group may differ; environments are separated beforehand."""
 
 
 @dataclass(frozen=True)
 class ScoredRun(LoggedRun):
-    """A run and its final performance."""
+    """A run and its score."""
 
     score: float
     is_over: bool
+    """Whether the run has finished."""
 
 
 def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str, Any]:
-    """Return the table and the pairs as plain numbers.
+    """Return the scores of each group and the comparison of each pair as plain numbers.
+
+    Args:
+        folders: Run folders.
+        training: Score the training episodes of a run's last tenth, not its last evaluation.
 
     Raises:
         ValueError: If a run has no score, or an experiment has a seed twice.
     """
     if not folders:
-        raise ValueError("name at least one run to compare")
+        raise ValueError("no run to compare: name at least one run folder")
     groups = _groups([read_score(folder, training=training) for folder in folders])
     rows = []
     for (env, label), runs in groups.items():
@@ -72,8 +78,8 @@ def compare_runs(folders: Sequence[Path], *, training: bool = False) -> dict[str
 def read_score(folder: Path, *, training: bool) -> ScoredRun:
     """Return one run's score, from its log alone."""
     run = LoggedRun(folder, read_config(folder))
-    rows = run.rows
-    found = [row["eval_return_mean"] for row in rows if row.get("eval_return_mean") is not None]
+    rows = [_checked(run, row) for row in run.stream()]
+    found = [row["eval_return_mean"] for row in rows if row["eval_return_mean"] is not None]
     if not training and not found:
         raise ValueError(f"{folder} has not been evaluated yet: compare it with --training")
     score = training_return(rows) if training else float(found[-1])
@@ -84,6 +90,17 @@ def read_score(folder: Path, *, training: bool) -> ScoredRun:
         )
     over = run.config.is_over(rows[-1]["iteration"], rows[-1]["steps"])
     return ScoredRun(folder, run.config, score, over)
+
+
+def _checked(run: LoggedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a row that make a score."""
+    names = ("iteration", "steps", "episodes", "episode_return_mean", "eval_return_mean")
+    found = {name: run.number(row, name) for name in names}
+    if found["episode_return_mean"] is not None and not (found["episodes"] or 0) > 0:
+        raise LogError(
+            f"{run.folder / METRICS}: iteration {row['iteration']} has a return, but no episodes"
+        )
+    return found
 
 
 def training_return(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -112,7 +129,7 @@ def _groups(runs: Sequence[ScoredRun]) -> dict[tuple[str, str], list[ScoredRun]]
 
 
 def _improvement(groups: Mapping[tuple[str, str], Sequence[ScoredRun]]) -> list[dict[str, Any]]:
-    """Return how probably each group improves on each other, over the environments of both."""
+    """Return the probability that each group improves on each other in their environments."""
     scores = {key: np.array([run.score for run in runs]) for key, runs in groups.items()}
     names = list(dict.fromkeys(name for _, name in groups))
     found = []
@@ -132,17 +149,21 @@ def _improvement(groups: Mapping[tuple[str, str], Sequence[ScoredRun]]) -> list[
 def show(found: Mapping[str, Any]) -> None:
     """Print the comparison as tables."""
     title = f"Final performance ({found['score']})"
-    heading = ("environment", "group", "runs", "mean", "interquartile mean", "95% interval")
+    heading = ("environment", "group", "runs", "mean", "interquartile\nmean", "95% interval")
     rows = []
-    for row in found["groups"]:
-        middle, unfinished = row["interquartile_mean"], len(row["unfinished"])
-        count = f"{len(row['scores'])}" + (f" ({unfinished} not finished)" if unfinished else "")
+    unfinished = [len(row["unfinished"]) for row in found["groups"]]
+    for row, count in zip(found["groups"], unfinished, strict=True):
+        middle = row["interquartile_mean"]
+        runs = f"{len(row['scores'])}{'*' if count else ''}"
         interval = interval_text(middle["low"], middle["high"], ",.1f")
         numbers = (f"{row['mean']:,.1f}", f"{middle['value']:,.1f}", interval)
-        rows.append((row["env"], row["group"], count, *numbers))
-    _print_table(title, heading, rows)
+        rows.append((row["env"], row["group"], runs, *numbers))
+    note = "Intervals: stratified bootstrap over runs."
+    if any(unfinished):
+        note += f" *: with unfinished runs ({sum(unfinished)} in all)."
+    _print_table(title, heading, rows, note)
     if found["improvement"]:
-        heading = ("group", "over", "environments", "probability", "95% interval")
+        heading = ("group", "over", "shared\nenvironments", "probability", "95% interval")
         rows = [
             (
                 *(row["group"], row["over"], str(len(row["envs"]))),
@@ -150,17 +171,22 @@ def show(found: Mapping[str, Any]) -> None:
             )
             for row in found["improvement"]
         ]
-        _print_table("Probability of improvement", heading, rows)
+        note = "Probability that a run of the first group beats a run of the second."
+        _print_table("Probability of improvement", heading, rows, note)
 
 
-def _print_table(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of two names, on the left, and numbers, on the right."""
+def _print_table(
+    title: str, heading: Sequence[str], rows: Iterable[Sequence[str]], note: str
+) -> None:
+    """Print a table with names in its first two columns and numbers in the others."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=title, caption=note, box=box.SIMPLE_HEAD)
     for index, column in enumerate(heading):
-        table.add_column(column, justify="left" if index < 2 else "right")
+        number = index >= 2
+        table.add_column(column, justify="right" if number else "left", no_wrap=number)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

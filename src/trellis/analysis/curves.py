@@ -1,8 +1,7 @@
-"""Learning curves from the logs of runs alone: return against steps or seconds.
+"""Learning curves from the logs of runs alone: return against steps or training time.
 
-Runs that differ in nothing but their seed make one curve: the mean over seeds on a common grid,
-with a 95% confidence band (Student's t). A single run is plotted as it is. Each environment has a
-panel.
+Runs that differ only in their seed make one curve: the mean over seeds on a common grid, with a 95%
+confidence band (Student's t). A single run has no band. Each environment has a panel.
 """
 
 import itertools
@@ -26,12 +25,16 @@ if TYPE_CHECKING:
 X = Literal["steps", "seconds"]
 Y = Literal["episode_return_mean", "eval_return_mean"]
 GRID_POINTS = 300
-AXIS_LABELS = {
-    "steps": "simulator steps",
-    "seconds": "seconds of training",
-    "episode_return_mean": "mean return of finished episodes",
+RETURN_LABELS = {
+    "episode_return_mean": "mean return of training episodes",
     "eval_return_mean": "mean return of evaluations",
 }
+TIMED_PARTS = ("seconds_sampling", "seconds_estimation", "seconds_update")
+"""Parts of an iteration whose time counts."""
+INTERRUPTED = 10.0
+"""An iteration was interrupted if it took this many times as long as its neighbors."""
+NEIGHBORS = 10
+"""Number of neighbors of an iteration, before and after it."""
 
 
 class Line(NamedTuple):
@@ -71,34 +74,49 @@ def plot(
 ) -> Path:
     """Plot the curves of these runs and return the path of the image.
 
+    Args:
+        folders: Run folders.
+        path: Image to write; its ending names the format, such as .png or .svg.
+        x: Horizontal axis.
+        y: Metric on the vertical axis.
+
     Raises:
         RunFolderError: If a folder is not a run.
         ValueError: If there is nothing to plot, or a run is given twice.
     """
     if not folders:
-        raise ValueError("name at least one run to plot")
+        raise ValueError("no run to plot: name at least one run folder")
     path = Path(path)
     path = path if path.suffix else path.with_suffix(".png")
     groups = group_runs([read_curve(folder, x, y) for folder in folders])
     environments = list(dict.fromkeys(settings["env"] for settings, _ in groups))
-    count = len(environments)
-    with figures.open_figure(path, 1, count, size=(1.2 + 5.8 * count, 4.4), dpi=150) as (_, axes):
-        for axis, environment in zip(axes[0], environments, strict=True):
-            _plot_panel(axis, [group for group in groups if group[0]["env"] == environment], x)
-            axis.set(title=environment, xlabel=AXIS_LABELS[x])
-        axes[0, 0].set_ylabel(AXIS_LABELS[y])
+    across, scale = "simulator steps", 1.0
+    if x == "seconds":
+        longest = max(curve.line.x[-1] for _, curves in groups for curve in curves)
+        scale, unit = figures.time_unit(float(longest))
+        across = f"training time ({unit})"
+    with figures.open_grid(path, len(environments), height=2.4) as (figure, axes):
+        for axis, environment in zip(axes, environments, strict=True):
+            here = [group for group in groups if group[0]["env"] == environment]
+            _plot_panel(axis, here, scale)
+            axis.set_title(environment)
+            if x == "steps":
+                figures.format_counts(axis)
+        figure.supxlabel(across)
+        figure.supylabel(RETURN_LABELS[y])
     return path
 
 
 def read_curve(folder: str | Path, x: X = "steps", y: Y = "episode_return_mean") -> Curve:
     """Return the curve of one run, without the iterations in which no episode ended."""
     run = LoggedRun(Path(folder), read_config(folder))
-    rows = run.rows
+    numbers = ("steps", y, *TIMED_PARTS)
+    rows = [{name: run.number(row, name) for name in numbers} for row in run.stream()]
     across = seconds(rows) if x == "seconds" else [row["steps"] for row in rows]
-    points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row.get(y) is not None]
+    points = [(at, row[y]) for at, row in zip(across, rows, strict=True) if row[y] is not None]
     if not points:
-        what = "no evaluation" if y == "eval_return_mean" else "no episode"
-        raise ValueError(f"there is nothing to plot in {folder}: {what} has ended in it yet")
+        what = "evaluation" if y == "eval_return_mean" else "episode"
+        raise ValueError(f"{folder} has nothing to plot: no {what} has ended yet. Train it longer.")
     across, up = np.array(points, np.float64).T
     return Curve(run.folder, run.config, Line(across, up, str(folder)))
 
@@ -109,8 +127,9 @@ def band(lines: Sequence[Line], points: int = GRID_POINTS) -> Band:
     end = min(line.x[-1] for line in lines)
     if start > end:
         raise ValueError(
-            "these runs have no part in common: "
-            + ", ".join(f"{line.name} has {line.x[0]:g} to {line.x[-1]:g}" for line in lines)
+            "these runs have no common part of the horizontal axis, so they have no mean: "
+            + ", ".join(f"{line.name} covers {line.x[0]:g} to {line.x[-1]:g}" for line in lines)
+            + ". Plot them one at a time."
         )
     grid = np.linspace(start, end, points)
     values = np.array([np.interp(grid, line.x, line.y) for line in lines])
@@ -120,30 +139,43 @@ def band(lines: Sequence[Line], points: int = GRID_POINTS) -> Band:
 
 
 def seconds(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-    """Return the time spent in iterations up to each one, without evaluations and pauses."""
-    parts = ("seconds_sampling", "seconds_estimation", "seconds_update")
-    return np.cumsum([sum(row.get(part) or 0.0 for part in parts) for row in rows])
+    """Return the training time up to each iteration, without evaluations and interruptions.
+
+    A process that was resumed compiles again in its first iteration, and one that was suspended
+    keeps counting. Such an iteration is far slower than its neighbors, by its time and by its
+    time per simulator step. It counts with the median time of its neighbors, so that the time axis
+    does not jump there. The first iteration of a run counts in full, with its compilation.
+    """
+    taken = np.array([sum(row.get(part) or 0.0 for part in TIMED_PARTS) for row in rows])
+    steps = np.diff([row.get("steps") or 0 for row in rows], prepend=0)
+    pace = taken / np.maximum(steps, 1)
+    counted = taken.copy()
+    for index in range(1, len(rows)):
+        window = range(max(0, index - NEIGHBORS), min(len(rows), index + NEIGHBORS + 1))
+        others = [other for other in window if other != index]
+        usual = float(np.median(taken[others]))
+        usual_pace = float(np.median(pace[others]))
+        if taken[index] > INTERRUPTED * usual and pace[index] > INTERRUPTED * usual_pace:
+            counted[index] = usual
+    return np.cumsum(counted)
 
 
 def names(groups: Groups) -> list[str]:
-    """Return what to call each experiment: its label and its seeds."""
+    """Return a name for each experiment: its label and its seeds."""
     return [
         f"{label} ({f'{len(runs)} seeds' if len(runs) > 1 else f'seed {runs[0].config.seed}'})"
         for label, (_, runs) in zip(curve_labels([each for each, _ in groups]), groups, strict=True)
     ]
 
 
-def _plot_panel(axis: "Axes", groups: Groups, x: X) -> None:
+def _plot_panel(axis: "Axes", groups: Groups, scale: float) -> None:
+    """Plot the curves of one environment; `scale` divides the horizontal axis."""
     colors = itertools.cycle(figures.COLORS)
     for (_, curves), label, color in zip(groups, names(groups), colors, strict=False):
-        lines = [curve.line for curve in curves]
+        lines = [curve.line._replace(x=curve.line.x / scale) for curve in curves]
         if len(lines) == 1:
-            axis.plot(lines[0].x, lines[0].y, color=color, label=label, linewidth=1.3)
+            axis.plot(lines[0].x, lines[0].y, color=color, label=label)
         else:
-            style = {"color": color, "label": label, "linewidth": 1.6}
-            figures.plot_band(axis, *band(lines), alpha=0.18, **style)
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=9)
+            figures.plot_band(axis, *band(lines), color=color, label=label)
     axis.set_xlim(left=0)
-    if x == "steps":
-        figures.format_counts(axis)
+    figures.color_legend(axis, fontsize=8)

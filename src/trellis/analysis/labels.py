@@ -1,4 +1,4 @@
-"""Labels of experiments: the method, and the settings in which they differ."""
+"""Labels of experiments: the method and the settings that differ."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ Settings = Mapping[str, Any]
 """Settings by full name, such as `step.max_kl`."""
 METHOD, SAMPLER = "step.method", "sampling.sampler"
 MOST_SHOWN = 4
-"""Number of differing settings that the label of a curve names."""
+"""Largest number of settings in the label of a curve."""
 
 
 def curve_labels(settings: Sequence[Settings]) -> list[str]:
@@ -46,7 +46,7 @@ def group_labels(settings: Sequence[Settings], mixed: Collection[Any] = ()) -> l
 
 
 def _varied(settings: Sequence[Settings], first: Sequence[str] = ()) -> list[str]:
-    """Return the settings that are not the same for all, those in `first` first."""
+    """Return the names of the settings that differ, those in `first` first."""
     keys = dict.fromkeys([*first, *(key for each in settings for key in each)])
     return [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
 
@@ -56,12 +56,12 @@ def _assignments(key: str, settings: Sequence[Settings]) -> list[str]:
 
 
 def assignment(key: str, text: str) -> str:
-    """Return a setting as `name=value`, without the group that it belongs to."""
+    """Return a setting as `name=value`, without its group."""
     return f"{key.split('.')[-1]}={text}"
 
 
 def short(values: Sequence[Any]) -> list[str]:
-    """Return the values of a setting as short texts that differ wherever the values do."""
+    """Return the values of a setting as short texts; different values have different texts."""
     words = [_short(value) for value in values]
     exact = [repr(value) for value in values]
     return words if len(set(words)) == len(set(exact)) else exact

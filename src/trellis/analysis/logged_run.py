@@ -5,14 +5,18 @@ experiment.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
 from trellis.config import TrainConfig
-from trellis.runs.folder import MAY_CHANGE, as_json, flatten
-from trellis.runs.log import METRICS, read_metrics
+from trellis.config_file import MAY_CHANGE, flatten
+from trellis.runs.folder import as_json
+from trellis.runs.log import METRICS, LogError, stream_metrics
+from trellis.safe_files import is_there
+from trellis.strict_json import shown
 
 BOOKKEEPING = MAY_CHANGE | {"schema_version", "seed"}
 """Settings in which repetitions of one experiment may differ."""
@@ -28,7 +32,28 @@ class LoggedRun:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Metrics of the iterations so far."""
-        return read_metrics(self.folder) if (self.folder / METRICS).is_file() else []
+        return list(self.stream())
+
+    def stream(self) -> Iterator[dict[str, Any]]:
+        """Yield the metrics of the iterations so far, one row at a time."""
+        if is_there(self.folder, METRICS):
+            # First the checkpoint: while a run trains, it is never newer than the log.
+            newest = newest_iteration(self.folder / CHECKPOINTS)
+            yield from stream_metrics(self.folder, newest)
+
+    def number(self, row: Mapping[str, Any], name: str) -> float | None:
+        """Return a metric of a row; None if it does not exist there.
+
+        Raises:
+            LogError: The metric is not a number.
+        """
+        value = row.get(name)
+        if value is not None and not isinstance(value, int | float):
+            raise LogError(
+                f"{self.folder / METRICS}: {name} of iteration {row['iteration']} must be a number,"
+                f" got {shown(value)}"
+            )
+        return value
 
 
 Run = TypeVar("Run", bound=LoggedRun)

@@ -1,7 +1,7 @@
 """Statistics of few runs: interquartile means, bootstrap intervals, probability of improvement.
 
 The statistics of Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice". Scores come as an array of runs for each task, arrays of any length:
+Precipice". Scores are one array per task with the scores of its runs; lengths may differ:
 
     interquartile mean           mean of the middle half of the scores of all tasks
     probability of improvement   mean over tasks of P(X > Y) + P(X = Y)/2, for two random runs
@@ -20,7 +20,7 @@ TRIM = 0.25
 """Part of the scores, at either end, that an interquartile mean leaves out."""
 
 Scores = Sequence[NDArray[np.float64]]
-"""The runs of each task."""
+"""Scores of the runs of each task."""
 
 
 class Estimate(NamedTuple):
@@ -31,31 +31,31 @@ class Estimate(NamedTuple):
     high: float
 
     def to_json(self) -> dict[str, float | None]:
-        """Return the fields as JSON values: an interval that does not exist is null."""
+        """Return the fields as JSON values; a missing interval is null."""
         return {name: _finite(number) for name, number in self._asdict().items()}
 
     @property
     def interval(self) -> list[float | None]:
-        """Both ends of the interval as JSON values, null where it does not exist."""
+        """Both ends of the interval as JSON values; null if there is no interval."""
         return [_finite(self.low), _finite(self.high)]
 
 
 def interquartile_mean(scores: Scores) -> float:
-    """Return the interquartile mean of all tasks' runs; of fewer than four, their mean."""
+    """Return the interquartile mean over the runs of all tasks; with fewer than four, the mean."""
     if not any(len(row) for row in scores):
-        raise ValueError("there are no scores")
+        raise ValueError("no scores: give at least one task with a run")
     together = np.sort(np.concatenate([np.asarray(row, np.float64) for row in scores]))
     cut = int(TRIM * len(together))
     return float(together[cut : len(together) - cut].mean())
 
 
 def probability_of_improvement(new: Scores, old: Scores) -> float:
-    """Return how probably a run of `new` beats one of `old`, averaged over tasks.
+    """Return the probability that a run of `new` beats a run of `old`, averaged over tasks.
 
     A tie counts half.
     """
     if len(new) != len(old):
-        raise ValueError(f"{len(new)} tasks cannot be compared with {len(old)}")
+        raise ValueError(f"both groups need the same tasks, got {len(new)} and {len(old)} tasks")
     chances = []
     for x, y in zip(new, old, strict=True):
         difference = np.asarray(x)[:, None] - np.asarray(y)[None, :]
@@ -87,7 +87,7 @@ def bootstrap(
 
 
 def mean_interval(scores: Sequence[float]) -> Estimate:
-    """Return the mean of a few runs with Student's interval, which is NaN for a single one."""
+    """Return the mean over runs with Student's interval, which is NaN for a single run."""
     values = np.asarray(scores, np.float64)
     mean = float(values.mean())
     if len(values) < 2:
@@ -109,7 +109,7 @@ def student_half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def interval_text(
     low: float | None, high: float | None, spec: str = ".1f", blank: str = "-"
 ) -> str:
-    """Return an interval as the text of a table cell; `blank` if it does not exist."""
+    """Return an interval as the text of a table cell, or `blank` without an interval."""
     return blank if low is None or high is None else f"{low:{spec}} to {high:{spec}}"
 
 

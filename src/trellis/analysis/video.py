@@ -8,6 +8,7 @@ library that exists, before any environment is made.
 import ctypes.util
 import math
 import os
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +22,11 @@ from trellis.envs.batch import BatchEnv
 MAX_FPS = 60.0
 """Largest frame rate. A faster simulation skips steps and still plays in real time."""
 FALLBACK_FPS = 30.0
-"""Frame rate where the environment does not say how long a step takes."""
+"""Frame rate of an environment that does not state the duration of a step."""
 GL_ADVICE = (
-    "Pictures without a display need EGL or OSMesa. On Debian and Ubuntu: apt install libegl1"
+    "Rendering without a display needs EGL or OSMesa. On Debian and Ubuntu: apt install libegl1"
     " (then MUJOCO_GL=egl, the default here) or apt install libosmesa6 (then MUJOCO_GL=osmesa)."
-    " `trellis doctor` tells whether it works."
+    " `trellis doctor` checks whether it works."
 )
 
 
@@ -34,19 +35,22 @@ class NoPictureError(RuntimeError):
 
 
 class Recording(NamedTuple):
-    """What a video shows."""
+    """A recorded video and its episodes."""
 
     path: Path
     frames: int
     fps: float
     returns: tuple[float, ...]
-    """Return of each episode, as far as it was recorded."""
+    """Return of the recorded part of each episode."""
     lengths: tuple[int, ...]
-    """Recorded steps of each episode."""
+    """Number of recorded steps of each episode."""
 
 
 def prepare_gl() -> None:
-    """Choose how MuJoCo renders without a display, unless MUJOCO_GL does; before its import."""
+    """Choose how MuJoCo renders without a display. Call it before MuJoCo is imported.
+
+    A value of MUJOCO_GL that is set already stays.
+    """
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ or "mujoco" in sys.modules:
         return
     for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
@@ -60,9 +64,9 @@ def prepare_gl() -> None:
 def check_request(
     path: Path, *, episodes: int = 1, max_steps: int | None = None, fps: float | None = None
 ) -> None:
-    """Raise if a video cannot be written like this, or a package for it is missing."""
+    """Raise an error if a request is invalid or a package for videos is missing."""
     if path.suffix.lower() != ".mp4":
-        raise ValueError(f"a video is an .mp4 file, got {path}")
+        raise ValueError(f"a video is an .mp4 file, got {path}; end its name with .mp4")
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
@@ -111,7 +115,9 @@ def record(
     env.reset(everyone, np.full(env.num_envs, seed))
     _reduce_quality(env)
     _render(env)
-    partial = path.with_name(f".{path.stem}.partial.mp4")
+    # Nobody can have prepared a link of this name in a run folder.
+    partial = path.with_name(f".{path.stem}.{secrets.token_hex(8)}.partial.mp4")
+    partial.touch(exist_ok=False)
     returns, lengths, frames = [], [], 0
     try:
         with open_writer(
@@ -140,7 +146,7 @@ def record(
 
 
 def real_time(env: BatchEnv) -> tuple[int, float]:
-    """Return the steps per frame and the frames per second that play at the simulation's speed."""
+    """Return the steps per frame and frames per second of a video in real time."""
     per_second = FALLBACK_FPS
     if (seconds := getattr(env, "seconds_per_step", None)) is not None:
         per_second = 1.0 / float(seconds)
@@ -165,7 +171,7 @@ def _reduce_quality(env: BatchEnv) -> None:
 def _render(env: BatchEnv) -> NDArray[np.uint8]:
     render = getattr(env, "render", None)
     if render is None:
-        raise NoPictureError(f"{env.env_id} has no pictures: its batch has no render method")
+        raise NoPictureError(f"{env.env_id} cannot be rendered: its batch has no render method")
     # What a missing display, driver or package raises depends on the environment.
     try:
         picture = np.asarray(render(0))

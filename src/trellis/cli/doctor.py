@@ -1,4 +1,4 @@
-"""Report what is installed on this machine and whether it works: every check tries it."""
+"""Check what is installed on this machine, and whether it works, by trying it."""
 
 import importlib
 import importlib.metadata
@@ -14,11 +14,13 @@ from typing import Literal
 
 import trellis
 from trellis.analysis import video
+from trellis.cli.errors import say
 
 NEEDED = (
     *("numpy", "scipy", "jax", "jaxtyping", "optax", "safetensors", "gymnasium", "tyro", "rich"),
     *("threadpoolctl", "cma", "cloudpickle"),
 )
+"""Modules of the required packages."""
 EXTRAS = {
     "mujoco": ("mujoco", "imageio"),
     "plots": ("matplotlib",),
@@ -29,8 +31,10 @@ EXTRAS = {
 }
 """Modules that each extra installs."""
 PHYSICS_SECONDS = 1.0
+"""Time to step the physics for."""
 GL_SECONDS = 60
-# In its own process: a broken driver can end a process, and MuJoCo's import with it.
+"""Time to wait for a rendered image."""
+# For another process, because a broken graphics driver can end the process.
 RENDER = """
 import mujoco
 model = mujoco.MjModel.from_xml_string(
@@ -46,33 +50,42 @@ CheckState = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report; only a broken check fails."""
+    """One line of the report. Only a broken check makes the command fail."""
 
     name: str
+    """Name of the package, or of what was tried."""
     state: CheckState
+    """Result: ok, missing (an optional part) or broken."""
     detail: str
+    """Version or measurement, or what to do."""
 
 
 def report() -> int:
-    """Print every check; return 1 if something needed or installed is broken."""
-    failed = False
+    """Print every check, and return 1 if a check is broken."""
+    found: dict[CheckState, list[str]] = {"ok": [], "missing": [], "broken": []}
     for check in checks():
         print(f"{check.name:<22} {check.state:<8} {check.detail}", flush=True)
-        failed |= check.state == "broken"
-    return int(failed)
+        found[check.state].append(check.name)
+    if found["missing"]:
+        say(f"Optional parts that are missing: {', '.join(found['missing'])}.")
+    if found["broken"]:
+        say(f"Broken: {', '.join(found['broken'])}. The last column says why.")
+        return 1
+    say("Everything required works.")
+    return 0
 
 
 def checks() -> Iterator[Check]:
-    """Yield the checks, each when it is made."""
-    video.prepare_gl()  # Before the physics: MuJoCo decides how to render when it is imported.
+    """Yield the result of each check as soon as it is known."""
+    video.prepare_gl()  # First, because MuJoCo chooses how to render when it is imported.
     yield Check("trellis", "ok", trellis.__version__)
     yield Check("python", "ok", f"{platform.python_version()}, {platform.platform(terse=True)}")
     yield Check("cores", "ok", _cores())
     for module in NEEDED:
         yield package(module, "pip install trellis-rl", needed=True)
-    for extra, modules in EXTRAS.items():
-        for module in modules:
-            yield package(module, f"pip install 'trellis-rl[{extra}]'", needed=False)
+    extras = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+    for module, extra in extras.items():
+        yield package(module, f"pip install 'trellis-rl[{extra}]'", needed=False)
     yield attempt("compiling with JAX", compile_with_jax)
     if importlib.util.find_spec("mujoco"):
         yield attempt("batched physics", step_physics)
@@ -86,9 +99,10 @@ def checks() -> Iterator[Check]:
 
 
 def package(module: str, install: str, *, needed: bool) -> Check:
-    """Check whether a package can be imported, and in which version."""
+    """Check whether a package can be imported, and which version it has."""
     if importlib.util.find_spec(module) is None:
-        return Check(module, "broken" if needed else "missing", install)
+        kind = "required" if needed else "optional"
+        return Check(module, "broken" if needed else "missing", f"{kind}, install with: {install}")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
     def version() -> str:
@@ -100,7 +114,7 @@ def package(module: str, install: str, *, needed: bool) -> Check:
 
 
 def attempt(name: str, what: Callable[[], str]) -> Check:
-    """Check whether `what` works; any failure is a finding."""
+    """Check whether `what` runs without an error."""
     try:
         return Check(name, "ok", what())
     except Exception as failure:
@@ -108,7 +122,7 @@ def attempt(name: str, what: Callable[[], str]) -> Check:
 
 
 def compile_with_jax() -> str:
-    """Compile a derivative and compare it with its closed form."""
+    """Compile a derivative, and compare it with its closed form."""
     import jax
     import numpy as np
 
@@ -117,13 +131,13 @@ def compile_with_jax() -> str:
     slope = np.asarray(jax.jit(jax.grad(lambda v: jax.numpy.tanh(v).sum()))(x))
     seconds = time.perf_counter() - start
     if not np.allclose(slope, 1 - np.tanh(x) ** 2, atol=1e-5):
-        raise ArithmeticError("the derivative of tanh came out wrong")
+        raise ArithmeticError("the derivative of tanh is wrong; reinstall jax and jaxlib")
     devices = ", ".join(str(device) for device in jax.devices())
-    return f"{seconds:.1f} s, on {devices}"
+    return f"took {seconds:.1f} s on {devices}"
 
 
 def step_physics() -> str:
-    """Step Hopper-v5 with random actions for a second, on all cores."""
+    """Step Hopper-v5 with random actions on all cores, and return the speed."""
     import numpy as np
 
     from trellis.envs import make
@@ -142,17 +156,17 @@ def step_physics() -> str:
         steps += num_envs
     rate = steps / (time.perf_counter() - start)
     env.close()
-    return f"mujoco.batch.Batch, {rate:,.0f} steps of Hopper-v5 a second"
+    return f"{rate:,.0f} steps per second of Hopper-v5"
 
 
 def render_failure() -> str | None:
-    """Return why MuJoCo cannot render, which `trellis record` needs; None if it can."""
+    """Return why MuJoCo cannot render, or None if it can. `trellis record` needs it."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", RENDER], capture_output=True, text=True, timeout=GL_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {GL_SECONDS} s"
+        return f"no image within {GL_SECONDS} s"
     return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
 
 

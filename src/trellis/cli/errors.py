@@ -1,14 +1,17 @@
-"""Errors and messages for the person at the command line."""
+"""Errors and messages of the command line."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
+"""Errors that wrong arguments usually cause."""
 
 
 class UsageError(Exception):
-    """The command cannot be run as given; the message says what can."""
+    """The command cannot run with these arguments. The message says what to change."""
 
     exit_code = 2
 
@@ -18,10 +21,10 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
     """Turn errors into usage errors, unless they belong to a run that has started.
 
     An error that stops a run carries a note that says how to resume. It is raised unchanged, and so
-    is an error with an exit code of its own, such as `RunLockedError`.
+    is an error with its own exit code, such as `RunLockedError`.
 
     Args:
-        *kinds: Errors to turn. Default: those that wrong arguments usually cause.
+        *kinds: Errors to turn. Default: `USUAL`.
     """
     try:
         yield
@@ -30,10 +33,31 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
             raise
         if hasattr(error, "exit_code") or hasattr(error, "__notes__"):
             raise
-        raise UsageError(str(error)) from error
+        if isinstance(error, BrokenPipeError):  # The reader of the output is gone.
+            raise
+        raise UsageError(_words(error)) from error
+
+
+def require_writable(folder: Path) -> None:
+    """Raise unless a command can create this folder, or write into it."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UsageError(
+            f"cannot write to {folder}: {nearest} is not a folder that you can write to; choose"
+            " another --out"
+        )
+
+
+def _words(error: Exception) -> str:
+    """Return the message of an error, and for a file what to do next."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}; choose another path"
+    return str(error) or type(error).__name__
 
 
 def say(text: str) -> None:
-    """Print a message to standard error, even if nobody reads it any more."""
-    with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+    """Print a message to standard error. A closed terminal is no error."""
+    # A file may put control characters into a message; a terminal must not obey them.
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed.
+        print(shown, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""The end of the process: nothing that an environment has left behind may keep it alive.
+"""Ends the process, even if an environment left threads or processes behind.
 
-Python waits at its end for every thread that is not a daemon, and runs what was registered with
-`atexit`. Both may take for ever. So a thread of our own ends the process when its time is up.
+At exit, Python waits for every thread that is not a daemon and runs all `atexit` functions. Both
+may never end. So a daemon thread ends the process when a time limit is over.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from pathlib import Path
 from trellis.cli.errors import say
 
 LEAVE_SECONDS = 2.0
-"""Time for the threads of an environment to end after the command has."""
+"""Time limit for the threads of an environment to end after the command."""
 
 
 def leave(code: int) -> None:
-    """End forks of this process, and make it end with this code within seconds."""
+    """Kill forks of this process, and make it end with this code within seconds."""
     flush()
     for pid in _forks():
-        say(f"An environment has left the process {pid}, a fork of this one; it was ended.")
+        say(f"warning: an environment left process {pid}, a fork of this one; it was killed.")
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -30,14 +30,14 @@ def leave(code: int) -> None:
 
 
 def end_without_closing(name: str) -> None:
-    """End the process, because an environment cannot be closed even by force."""
-    say(f"trellis: {name}: close hangs and cannot be interrupted; the process ends without it.")
+    """End the process, because `close` of an environment cannot be interrupted."""
+    say(f"trellis: {name}: close hangs and cannot be interrupted; ending the process.")
     flush()
     os._exit(1)
 
 
 def flush() -> None:
-    """Write what was printed; a stream that nobody reads any more is given up."""
+    """Flush standard output and standard error; replace a stream that cannot be written."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()
@@ -52,14 +52,14 @@ def _end(code: int) -> None:
         for thread in threading.enumerate()
         if not thread.daemon and thread is not threading.main_thread()
     }
-    left = f"threads ({', '.join(sorted(names))})" if names else "functions for the exit"
-    say(f"An environment has left {left} that do not end; the process ends without them.")
+    left = f"threads ({', '.join(sorted(names))})" if names else "atexit functions"
+    say(f"warning: an environment left {left} that do not end; ending the process.")
     flush()
     os._exit(code)
 
 
 def _forks() -> list[int]:
-    """Return the children that are forks of this process: they have its command line."""
+    """Return the children with the command line of this process, which are its forks."""
     with contextlib.suppress(OSError):
         mine = Path("/proc/self/cmdline").read_bytes()
         children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]

@@ -2,18 +2,21 @@
 
 | code | meaning |
 |---|---|
-| 0 | done |
-| 1 | something failed on the way |
+| 0 | success |
+| 1 | the command failed while it ran |
 | 2 | the command line, a file or a run folder is not valid |
 | 3 | another process uses the run folder (`RunLockedError`) |
-| 4 | the folder for a new run holds a run already (`RunExistsError`) |
-| 128 + n | stopped by signal n: 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM |
+| 4 | the folder for a new run already holds a run (`RunExistsError`) |
+| 128 + n | stopped by signal n: 129 SIGHUP, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM |
 
 Results go to standard output, everything else to standard error. An error is one message that says
-what to do; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside the
-commands that need them, so `trellis --help` is quick.
+what to do next; `--debug` adds the traceback. Heavy packages (JAX, MuJoCo, matplotlib) load inside
+the commands that need them, so `trellis --help` is quick.
 """
 
+import os
+import select
+import shlex
 import sys
 import traceback
 import warnings
@@ -41,9 +44,11 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
 }
 READ_THEIR_OWN = (train, reproduce)
-"""Commands that take the arguments unread: their options depend on the first ones."""
+"""Commands that parse their own arguments, because their options depend on the first ones."""
 SIGNALLED = 128
-"""Exit codes above this name a signal, as in shells."""
+"""Exit codes above this number name a signal, as in shells."""
+CLOSED_PIPE = SIGNALLED + 13
+"""Exit code after SIGPIPE, as in `trellis envs | head`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,9 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args[0] == "--version":
         print(f"trellis {trellis.__version__}")
         return 0
-    # `module:Id-v0` may be in the current folder, as for `python -m`; what is installed goes first.
-    if "" not in sys.path:
-        sys.path.append("")
     with warnings.catch_warnings():
         if not debug:
             warnings.showwarning = _show_warning
@@ -67,32 +69,45 @@ def main(argv: Sequence[str] | None = None) -> int:
             name, *rest = args
             function = options.find_entry(COMMANDS, name, "command", "trellis")
             if function in READ_THEIR_OWN:
-                return function(rest)
-            return options.read(function, f"trellis {name}", rest)
+                code = function(rest)
+            else:
+                code = options.read(function, f"trellis {name}", rest)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # Here, so that a closed pipe has its exit code.
+            return code
         except SystemExit as done:
             return done.code if isinstance(done.code, int) else 1
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, BrokenPipeError) and _discard_closed_output():
+                return CLOSED_PIPE
             if debug:
                 traceback.print_exc()
-            return _explain(error, debug)
+            return _explain(error, debug, args)
 
 
-def _explain(error: BaseException, debug: bool) -> int:
+def _explain(error: BaseException, debug: bool, args: Sequence[str]) -> int:
     """Print one message and return the exit code."""
-    inner = getattr(error, "error", None)  # Of an environment that raised KeyboardInterrupt.
+    inner = getattr(error, "error", None)  # An environment raised KeyboardInterrupt.
     if isinstance(inner, Exception):
         error = inner
     if isinstance(error, KeyboardInterrupt):
-        say("\n".join([str(error) or "stopped", *getattr(error, "__notes__", ())]))
+        say("\n".join([str(error) or "Stopped.", *getattr(error, "__notes__", ())]))
         return SIGNALLED + int(getattr(error, "received", 2))
-    # Our own errors say what to do; an unexpected one at least says its kind.
+    # Our own errors say what to do. An unexpected error shows at least its type.
     ours = type(error).__module__.startswith("trellis.")
-    say(f"trellis: {error}" if ours else f"trellis: {type(error).__name__}: {error}")
+    text = _with_command(error, args) if hasattr(error, "module_here") else str(error)
+    say(f"trellis: {text}" if ours else f"trellis: {type(error).__name__}: {text}")
     for note in getattr(error, "__notes__", ()):
         say(note)
     if not ours and not debug:
-        say("The same command with --debug shows where.")
+        say("Run the same command with --debug to see the traceback.")
     return getattr(error, "exit_code", 1)
+
+
+def _with_command(error: Any, args: Sequence[str]) -> str:
+    """Return the message of a `ConsentError` with the command that gives consent."""
+    more = ["--import", error.module_here] if error.module_here else ["--trust-env"]
+    return f"{error.reason} If you trust it: {shlex.join(['trellis', *args, *more])}"
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
@@ -100,17 +115,33 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         say(f"warning: {message}")
 
 
+def _discard_closed_output() -> bool:
+    """Return whether nobody reads standard output any more; if so, discard the rest of it."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):  # It is no file.
+        return False
+    watch = select.poll()
+    watch.register(descriptor, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0)):
+        return False
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+    return True
+
+
 def _overview() -> str:
     return "\n".join(
         [
             "usage: trellis COMMAND [options]",
             "",
-            "Trust Region Policy Optimization: train, evaluate, record and plot.",
+            "Train and evaluate policies with Trust Region Policy Optimization (TRPO).",
             "",
             *options.summaries({k: v.__doc__ or "" for k, v in COMMANDS.items()}),
             "",
-            "  trellis COMMAND --help   all options of a command",
-            "  --debug                  tracebacks, where something fails",
-            "  --version",
+            "  trellis COMMAND --help   Show all options of a command.",
+            "  --debug                  Show the traceback of an error.",
+            "  --version                Show the version.",
         ]
     )

@@ -1,7 +1,7 @@
 """`trellis reproduce EXPERIMENT`: the figures and tables of the paper, one subcommand each.
 
 An experiment is a dataclass whose fields are its options. It writes its data, its figures and the
-command that made them. Finished runs are skipped, interrupted ones resume.
+command that made them. Finished runs are skipped, and interrupted runs resume.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trellis.cli import options
-from trellis.cli.errors import say, usage_errors
+from trellis.cli.errors import require_writable, say, usage_errors
 
 if TYPE_CHECKING:
     from trellis.reproduce.experiment import Experiment
@@ -19,32 +19,36 @@ PROGRAM = "trellis reproduce"
 
 EXPERIMENTS = {
     "theory": ("theory", "Theory", "Algorithm 1 and trust regions on finite MDPs (Sec. 3)."),
-    "training": ("training", "Training", "Final returns of the modern presets."),
+    "training": ("training", "Training", "Final returns of the modern presets on Gymnasium tasks."),
     "cartpole": ("comparison", "CartPoleComparison", "Figure 4 on the cart-pole (Sec. 8.1)."),
     "locomotion": ("comparison", "Locomotion", "Figure 4 on swimmer, hopper, walker (Sec. 8.1)."),
-    "ablations": ("ablations", "Ablations", "What the parts of TRPO are worth, on the swimmer."),
-    "atari": ("atari", "Atari", "Table 1 and Figure 5: seven games from pixels (Sec. 8.2)."),
+    "ablations": ("ablations", "Ablations", "TRPO without one of its parts, on the swimmer."),
+    "atari": ("atari", "Atari", "Table 1 and Figure 5: seven Atari games (Sec. 8.2)."),
     "vine-variance": ("vine", "VineVariance", "Variance of vine's estimates (Sec. 5.2)."),
     "vine-picture": ("vine", "VinePicture", "Figure 1: trunks and branches of a vine iteration."),
 }
-"""Folder and class of each experiment, and what it is about."""
+"""Folder, class and description of each experiment."""
 
 
 def reproduce(args: Sequence[str]) -> int:
-    """Reproduce a figure or table of the paper: its data, its plot, the command that made it."""
+    """Reproduce a figure or table of the paper."""
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROGRAM} EXPERIMENT [options]\n")
         print(*options.summaries({name: e[-1] for name, e in EXPERIMENTS.items()}), sep="\n")
-        print(f"\n  {PROGRAM} EXPERIMENT --help   all options of an experiment")
+        print(f"\n  {PROGRAM} EXPERIMENT --help   Show all options of an experiment.")
         return 0 if args else 2
     name, *rest = args
     folder, kind, _ = options.find_entry(EXPERIMENTS, name, "experiment", PROGRAM)
     module = importlib.import_module(f"trellis.reproduce.{folder}.experiment")
     experiment: Experiment = options.read(getattr(module, kind), f"{PROGRAM} {name}", rest)
+    require_writable(experiment.out)
     say(f"Reproducing {name} in {experiment.out}")
     from trellis.reproduce.files import ResultsError
 
     with usage_errors(ResultsError):
-        experiment.run(say)
+        if experiment.rewrite:
+            experiment.write_pages()
+        else:
+            experiment.run(say)
     print(experiment.out)
     return 0

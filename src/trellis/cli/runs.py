@@ -1,4 +1,4 @@
-"""`trellis eval`, `record`, `plot` and `compare`: what finished runs have learned."""
+"""`trellis eval`, `record`, `plot` and `compare`: use the results of runs."""
 
 import contextlib
 import json
@@ -7,31 +7,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from trellis.cli.consent import Import, TrustEnv, allow_env, import_modules
 from trellis.cli.errors import say, usage_errors
+from trellis.cli.options import unset
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
     from trellis.envs.batch import BatchEnv
     from trellis.policies.saved import SavedPolicy
 
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Folder of a run.")]
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Run folder.")]
 Runs = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="RUN [RUN ...]", help="Folders of runs."),
+    tyro.conf.arg(metavar="RUN [RUN ...]", help="Run folders.", help_behavior_hint="(required)"),
 ]
-Best = Annotated[bool, tyro.conf.arg(help="The policy that did best in evaluations.")]
-Last = Annotated[bool, tyro.conf.arg(help="The policy of the last checkpoint (default).")]
+Best = Annotated[bool, tyro.conf.arg(help="Use the policy with the best evaluation.")]
+Last = Annotated[
+    bool,
+    tyro.conf.arg(help="Use the policy of the last checkpoint.", help_behavior_hint="(default)"),
+]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print one JSON object and nothing else.")]
 
 
 def evaluate(
-    run: Run, *, episodes: int = 20, best: Best = False, last: Last = False, json_: Json = False
+    run: Run,
+    *,
+    episodes: int = 20,
+    best: Best = False,
+    last: Last = False,
+    json_: Json = False,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
-    """Evaluate the policy of a run, as its settings say: usually without exploration noise.
+    """Evaluate the policy of a run.
+
+    Actions are the most probable ones, or sampled if the run has --eval-drawn.
 
     Args:
-        episodes: Number of episodes, from seeds that depend only on the run's own seed.
+        episodes: Number of episodes. Their seeds depend only on the seed of the run.
     """
     with usage_errors():
         from trellis.training.evaluation import Evaluator
@@ -39,6 +53,8 @@ def evaluate(
         if episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {episodes}")
         policy = _open(run, best, last)
+        import_modules(import_)
+        allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, episodes, nthread=policy.config.threads)
     with contextlib.closing(env):
         result = Evaluator(lambda _: env).evaluate(policy, episodes)
@@ -60,9 +76,9 @@ def evaluate(
         print(json.dumps(values))
     else:
         print(
-            f"{values['env']}, {values['policy']} policy of a run of {policy.steps:,} steps:"
-            f" return {result.mean_return:.1f} ± {result.std_return:.1f} over {result.episodes}"
-            f" episodes of {result.mean_length:.0f} steps on average"
+            f"{values['env']}: return {result.mean_return:.1f} ± {result.std_return:.1f}"
+            f" over {result.episodes} episodes (mean length {result.mean_length:.0f},"
+            f" {values['policy']} policy, {policy.steps:,} training steps)"
         )
     return 0
 
@@ -70,19 +86,23 @@ def evaluate(
 def record(
     run: Run,
     *,
-    out: Path | None = None,
+    out: Annotated[Path | None, unset("RUN/video.mp4", metavar="FILE")] = None,
     episodes: int = 1,
-    max_steps: int | None = None,
+    max_steps: Annotated[int | None, unset("no maximum")] = None,
     seed: int = 0,
     best: Best = False,
     last: Last = False,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
-    """Record a video of a run's policy, off screen.
+    """Record a video of the policy of a run.
+
+    Rendering needs no display. `trellis doctor` checks whether it works.
 
     Args:
-        out: The MP4 to write. Default: RUN/video.mp4.
+        out: MP4 file to write.
         episodes: Number of episodes, one after the other.
-        max_steps: Number of steps after which an episode is cut off.
+        max_steps: Maximum steps per episode.
         seed: Seed of the first episode.
     """
     from trellis.analysis import video
@@ -93,9 +113,11 @@ def record(
 
         path = out or run / "video.mp4"
         if seed < 0:
-            raise ValueError(f"seed must be 0 or more, got {seed}")
+            raise ValueError(f"seed must be at least 0, got {seed}")
         video.check_request(path, episodes=episodes, max_steps=max_steps)
         policy = _open(run, best, last)
+        import_modules(import_)
+        allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, 1, nthread=1, render_mode="rgb_array")
     act = policy.actor(np.random.default_rng(seed))
     say(f"Recording {episodes} episode{'s' * (episodes > 1)} of {policy.config.env} …")
@@ -109,16 +131,18 @@ def record(
 def plot(
     runs: Runs,
     *,
-    out: Path = Path("curves.png"),
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("curves.png"),
     x: Literal["steps", "seconds"] = "steps",
     evaluations: bool = False,
 ) -> int:
-    """Plot learning curves; runs that differ only in their seed become a mean with a 95% band.
+    """Plot the learning curves of runs.
+
+    Runs that differ only in their seed become one mean with a 95% band.
 
     Args:
-        out: The image to write.
-        x: Horizontal axis.
-        evaluations: Plot the evaluations instead of the training episodes.
+        out: Image file to write.
+        x: Unit of the horizontal axis: simulator steps, or seconds of training.
+        evaluations: Plot evaluations instead of training episodes.
     """
     with usage_errors():
         from trellis.analysis import curves
@@ -129,10 +153,12 @@ def plot(
 
 
 def compare(runs: Runs, *, training: bool = False, json_: Json = False) -> int:
-    """Compare final performance: interquartile means, 95% intervals, probability of improvement.
+    """Compare the final returns of runs, with statistics.
+
+    Shows interquartile means, 95% intervals and the probability of improvement.
 
     Args:
-        training: Use the training episodes of the last tenth instead of the last evaluation.
+        training: Use training episodes of the last tenth of a run, not its last evaluation.
     """
     with usage_errors():
         from trellis.analysis import compare as comparison
@@ -146,7 +172,7 @@ def compare(runs: Runs, *, training: bool = False, json_: Json = False) -> int:
 
 
 def config_of(run: Path) -> "TrainConfig":
-    """Return the settings of a run whose environment has an id, so that it can be made again."""
+    """Return the settings of a run whose environment has an id, so that it can be created again."""
     from trellis.runs.folder import read_config
 
     config = read_config(run)
@@ -155,13 +181,13 @@ def config_of(run: Path) -> "TrainConfig":
 
 
 def require_id(env: str, source: Path) -> None:
-    """Raise a ValueError if the environment that a run or file names is a Python callable."""
+    """Raise a ValueError if the environment of a run or file is a Python callable."""
     from trellis.agent import CALLABLE_PREFIX
 
     if env.startswith(CALLABLE_PREFIX):
         raise ValueError(
-            f"{source} was made with {env}, which the command line cannot make: use Python, with"
-            " TRPO.load(path, env=…)"
+            f"{source} uses the environment {env}, which the command line cannot create; load it"
+            " in Python with TRPO.load(path, env=...)"
         )
 
 
@@ -169,20 +195,26 @@ def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
     from trellis.policies.saved import SavedPolicy
 
     if best and last:
-        raise ValueError("--best and --last exclude each other")
+        raise ValueError("--best and --last exclude each other; leave out one of them")
     config_of(run)
     policy = SavedPolicy.load(run, best=best)
+    require_id(policy.config.env, run)
     if best and not policy.is_best:
-        say(f"{run} has no evaluation yet: taking its last policy")
+        say(f"warning: {run} has no evaluation yet; using its last policy")
     return policy
 
 
 def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":
-    """Make the environment of a policy's run."""
+    """Create the environment that a policy was trained on."""
     from trellis import envs
     from trellis.policies.build import require_fit
 
     config = policy.config
     env = envs.make(config.env, num_envs, **{**config.env_options, **options})
-    require_fit(policy.policy, env.observation_space, env.action_space, config.env)
+    try:
+        require_fit(policy.policy, env.observation_space, env.action_space, config.env)
+        policy.require_spaces((env.observation_space, env.action_space), config.env)
+    except ValueError:
+        env.close()
+        raise
     return env

@@ -1,84 +1,113 @@
 """`trellis train` and `trellis resume`."""
 
+import collections
 import contextlib
-import functools
 import os
 import shlex
+import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from trellis.cli.errors import say, usage_errors
+from trellis.cli.consent import (
+    Import,
+    TrustEnv,
+    allow_env,
+    import_modules,
+    search_current_folder,
+)
+from trellis.cli.errors import require_writable, say, usage_errors
+from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
     from trellis.training.state import TrainState
 
+NEXT_STEPS = {
+    "eval": "evaluate the policy",
+    "record": "record a video",
+    "plot": "plot the learning curve",
+}
+"""Commands to suggest after training."""
+
 
 def train(args: Sequence[str]) -> int:
-    """Train a policy: `trellis train ENV`, with every setting as an option."""
+    """Train a policy on an environment."""
     with usage_errors():
         from trellis.cli import train_options
+
+        asked = train_options.parse(args)  # First, so that help and mistakes need not wait for JAX.
         from trellis.runs.folder import RunFolderError, require_empty
         from trellis.runs.run import closing
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
 
-        asked = train_options.parse(args)
         config, out = asked.settings, asked.out
+        _require_workers(asked.workers)
         if out is not None:
             require_empty(out)
+            require_writable(out)
+        if config.env in args:  # The user's own command line names it.
+            search_current_folder()
+        elif asked.config is not None:
+            allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
         _pin_threads(config)
         made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
     with closing(made) as trainer:
         with usage_errors(OSError):
-            out = (out or new_folder(config.env, config.seed)).absolute()
+            out = out or new_folder(config.env, config.seed)
+        folder = out.absolute()  # An environment may change the working directory.
         say(
-            f"Training {config.env} with {config.step.method} ({config.preset}), seed"
-            f" {config.seed}, {config.total_steps:,} steps, in {out}"
+            f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
+            f" {config.seed}, preset {config.preset or 'none'}"
         )
+        say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-            state = run_training(trainer, out)
-    return _summary(out, state)
+            state = run_training(trainer, folder)
+    return _summary(folder, state, out)
 
 
 def resume(
     run: Run,
     *,
-    steps: int | None = None,
-    cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None,
-    workers: int | None = None,
+    steps: Annotated[int | None, unset("the total of the run")] = None,
+    cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
+    workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
+    trust_env: TrustEnv = False,
+    import_: Import = (),
 ) -> int:
-    """Resume a run, bit for bit, from its last checkpoint.
+    """Continue a run from its last checkpoint, bit for bit.
 
     Args:
-        steps: Extends the run to this total number of simulator steps.
-        cluster: Where its shards run from now on, as for `trellis train`.
-        workers: Number of Ray workers. Default: one per CPU of the cluster.
+        steps: Total simulator steps, to extend a run.
+        cluster: Where the shards run from now on, as for `trellis train`.
+        workers: Number of Ray workers.
     """
     with usage_errors():
+        from trellis.checkpoint_format import CheckpointError
         from trellis.runs.folder import RunFolderError
+        from trellis.runs.log import LogError
         from trellis.runs.run import resume as resume_training
-        from trellis.runs.trainers import make_trainer
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
+        _require_workers(workers)
         config = config_of(run)
-        say(f"Resuming {config.env}, seed {config.seed}, in {run}")
+        import_modules(import_)
+        allow_env(config.env, config.env_options, run, trust_env=trust_env)
+        say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
-        make = functools.partial(make_trainer, cluster=cluster, workers=workers)
-        run = run.absolute()
-    with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-        state = resume_training(run, steps=steps, make_trainer=make)
-    return _summary(run, state)
+        folder = run.absolute()  # An environment may change the working directory.
+    invalid = (ValueError, TypeError, ImportError, MemoryError)
+    with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
+        state = resume_training(folder, steps=steps, cluster=cluster, workers=workers)
+    return _summary(folder, state, run)
 
 
 def new_folder(env_id: str, seed: int) -> Path:
-    """Create and return runs/ENV-SEED-TIMESTAMP, with a number if another run has that name."""
+    """Create and return runs/ENV-SEED-TIMESTAMP, with a number if that folder exists."""
     name = env_id.replace("/", "-").replace(":", "-")
     first = folder = Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
@@ -90,27 +119,37 @@ def new_folder(env_id: str, seed: int) -> Path:
         folder = first.with_name(f"{first.name}-{number}")
 
 
-def _pin_threads(config: "TrainConfig") -> None:
-    """Give each shard one XLA thread, wherever it runs: the order of sums depends on the number.
+def _require_workers(workers: int | None) -> None:
+    """Raise before Ray starts, which takes seconds."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
 
-    A run of one shard stays on one machine and takes all cores.
+
+def _pin_threads(config: "TrainConfig") -> None:
+    """Give each shard one XLA thread, because the order of sums depends on the number of threads.
+
+    A run with one shard stays on one machine and uses all cores.
     """
     if config.sampling.shards > 1:
         os.environ.setdefault("NPROC", "1")
 
 
-def _summary(folder: Path, state: "TrainState") -> int:
-    from trellis.runs.log import read_metrics
+def _summary(folder: Path, state: "TrainState", shown: Path) -> int:
+    """Print what the run in `folder` has reached and which commands with `shown` come next."""
+    from trellis.runs.log import stream_metrics
 
-    rows = read_metrics(folder)
-    final = rows[-1] if rows else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opening the log has warned already.
+        last = collections.deque(stream_metrics(folder), maxlen=1)
+    final = last[0] if last else {}
     print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
-    if final.get("eval_return_mean") is not None:
+    mean, std = final.get("eval_return_mean"), final.get("eval_return_std")
+    if isinstance(mean, float) and isinstance(std, float):
         print(
-            f"Evaluation: return {final['eval_return_mean']:.1f}"
-            f" ± {final['eval_return_std']:.1f} (best {state.best_return:.1f})."
+            f"Last evaluation: return {mean:,.1f} ± {std:,.1f}"
+            f" (best evaluation {state.best_return:,.1f})."
         )
-    print("Next:")
-    for command in ("eval", "record", "plot"):
-        print(f"  {shlex.join(['trellis', command, str(folder)])}")
+    print("Next steps:")
+    for command, purpose in NEXT_STEPS.items():
+        print(f"  {shlex.join(['trellis', command, str(shown)])}  # {purpose}")
     return 0

@@ -3,102 +3,184 @@
 The settings of --config, or of the environment's preset, are the defaults that options override.
 So the command line is read twice: once to find ENV, --preset and --config, and once with the right
 defaults. Both times it becomes plain values; the configuration is validated once, as a whole.
+
+`COMMON` and `GROUPS` arrange the options in boxes of the help text.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import tyro
-from tyro.constructors import (
-    ConstructorRegistry,
-    StructConstructorSpec,
-    StructFieldSpec,
-    StructTypeInfo,
-)
+from tyro.constructors import StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from trellis import presets
 from trellis.cli import options
+from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
-from trellis.config import SCHEMA_VERSION, TrainConfig, from_json, load_config
+from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json
+from trellis.config_file import load_config
 
+PROGRAM = "trellis train"
 ALIASES = {
     "total_steps": "--steps",
-    "method": "--method",
-    "max_kl": "--max-kl",
-    "sampler": "--sampler",
-    "shards": "--shards",
+    "step.method": "--method",
+    "step.max_kl": "--max-kl",
+    "sampling.sampler": "--sampler",
+    "sampling.shards": "--shards",
 }
 """Short options for the most common settings."""
+METAVARS = {
+    "env": "ENV",
+    "config": "FILE",
+    "out": "FOLDER",
+    "cluster": "local|auto|HOST:PORT",
+}
+"""Placeholders in the help text where the type says too little."""
+HELP_TEXTS = {
+    "env": "Gymnasium id of the environment. `trellis envs` lists them.",
+    "env_options": "Keyword arguments of the environment, such as max_episode_steps=200.",
+    "max_iterations": "Maximum number of iterations. --steps removes the maximum of a preset."
+    " Default: no limit.",
+    "preset": "Settings to start from. `trellis presets` lists them."
+    " Default: the preset of the environment.",
+}
+"""Help texts that differ from the docstrings of the settings."""
 PLAIN = TrainConfig(env="?")
 """Defaults where neither an environment nor a file is known."""
 HELP = {"-h", "--help"}
 DESCRIPTION = """Train a policy, with progress, logs, evaluations and checkpoints.
+  trellis train CartPole-v1
+  trellis train Hopper-v5 --steps 1e6 --seed 1 --out runs/hopper
 
-The defaults are those of the environment's preset: `trellis train ENV --help` shows them.
---steps lifts the preset's limit on iterations, unless --max-iterations is given, too.
-Without --out the run goes to runs/ENV-SEED-TIMESTAMP."""
+Defaults depend on the environment's preset: `trellis train ENV --help`.
+"""
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    """Arguments of `trellis train` besides the settings."""
+
+    config: Path | None = None
+    """JSON file with settings to start from, such as the config.json of a run. ENV is then
+    optional, and --preset is not allowed. Default: none."""
+    out: Path | None = None
+    """Run folder to create. Default: runs/ENV-SEED-TIMESTAMP."""
+    cluster: str | None = None
+    """Where the shards run: a new local Ray (local), the Ray cluster of this machine (auto), or the
+    one at HOST:PORT. Default: this process."""
+    workers: int | None = None
+    """Number of Ray workers. Default: one per CPU of the cluster."""
+    trust_env: bool = False
+    """Whether to import the module that the file of --config names for its environment."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The command line of `trellis train` as plain values."""
+    """What a command line of `trellis train` asks for."""
 
-    settings: Annotated[TrainConfig, tyro.conf.arg(name="")]
-    """Configuration. While arguments are read it is a dictionary that has not been validated."""
-    config: Path | None = None
-    """JSON file with the settings to start from, such as the config.json of a run. ENV may then be
-    left out. Excludes --preset."""
-    out: Path | None = None
-    """Folder for the run."""
-    cluster: Annotated[str | None, tyro.conf.arg(metavar="local|auto|HOST:PORT")] = None
-    """Where the shards run: on a Ray of this machine, on the cluster that it is part of, or on the
-    one with this head. Default: in this process. The result is the same."""
-    workers: int | None = None
-    """Number of Ray workers. Default: one per CPU of the cluster."""
+    settings: TrainConfig
+    """Validated configuration of the run."""
+    out: Path | None
+    """Run folder. None for a new folder in runs/."""
+    cluster: str | None
+    """Where the shards run. None for this process."""
+    workers: int | None
+    """Number of Ray workers. None for one per CPU of the cluster."""
+    config: Path | None
+    """File of --config, or None."""
+    trust_env: bool
+    """Whether the file may name a module to import."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Options that share a box of the help text, by the name of their group."""
+
+    group: str
+
+
+COMMON = (
+    *(
+        "env",
+        "total_steps",
+        "seed",
+        "preset",
+        "config",
+        "trust_env",
+        "out",
+        "step.method",
+        "step.max_kl",
+    ),
+    *("sampling.sampler", "eval_every", "eval_episodes", "eval_drawn", "env_options"),
+)
+"""Options of the first box, whose group has no name."""
+GROUPS = {
+    "policy": "Network of the policy.",
+    "sampling": "Samples of an iteration.",
+    "vine": "Vine sampler (--sampler vine).",
+    "estimation": "Advantages and critic.",
+    "step": "Policy update.",
+    "search": "Gradient-free search (--method cem or --method cma).",
+    "run": "Length, checkpoints and threads of the run.",
+    "cluster": "Training with several processes.",
+}
+"""Groups of the other options, in the order of their boxes, and what they are about."""
+RUN_ARGUMENTS = tuple(field.name for field in dataclasses.fields(RunArguments))
+IN_CLUSTER = ("cluster", "workers", "sampling.shards")
 
 
 def parse(args: Sequence[str]) -> Arguments:
     """Return what the arguments ask for.
 
     Raises:
-        ValueError: If a setting, a file, an environment or a preset is not valid.
-        SystemExit: After help, and if an option cannot be read.
+        ValueError: A setting, a file, an environment or a preset is not valid.
+        UsageError: An option cannot be read, or ENV is missing.
+        SystemExit: Help was printed.
     """
     if not HELP.isdisjoint(args):
         _print_help([arg for arg in args if arg not in HELP])
     defaults = _defaults(_read(args, PLAIN, env=""))
-    read = _read(args, defaults, env=tyro.MISSING if defaults is PLAIN else defaults.env)
-    values: Any = read.settings
+    if defaults is PLAIN:
+        raise UsageError(
+            f"missing argument: ENV, for example: {PROGRAM} CartPole-v1. `trellis envs` lists the"
+            " environments."
+        )
+    values = _read(args, defaults, env=defaults.env)
+    run = {name: values.pop(name) for name in RUN_ARGUMENTS}
     values["env_options"] = {**defaults.env_options, **values["env_options"]}
     written = {arg.partition("=")[0].replace("_", "-") for arg in args}
     if written & {"--steps", "--total-steps"} and "--max-iterations" not in written:
         values["max_iterations"] = None
-    config = from_json({"schema_version": SCHEMA_VERSION, **values})
-    return dataclasses.replace(read, settings=config)
+    settings = from_json({"schema_version": SCHEMA_VERSION, **_nested(values)})
+    return Arguments(settings, **run)
 
 
 def _print_help(args: Sequence[str]) -> NoReturn:
     """Print the options with the defaults that these arguments lead to, and exit."""
     defaults = PLAIN
     # A mistake elsewhere on the line must not hide the help.
-    with contextlib.suppress(SystemExit, ValueError, ImportError):
-        defaults = _defaults(_read(args, PLAIN, env="", quiet=True))
+    with contextlib.suppress(SystemExit, ValueError, ImportError, UsageError):
+        defaults = _defaults(_read(args, PLAIN, env="", console_outputs=False))
     _read(["--help"], defaults, env=tyro.MISSING)
     raise SystemExit(0)
 
 
-def _defaults(asked: Arguments) -> TrainConfig:
+def _defaults(values: dict[str, Any]) -> TrainConfig:
     """Return the settings of the file, or those of the preset, which options override."""
-    values: Any = asked.settings
-    env, preset, path = values["env"], values["preset"], asked.config
+    env, preset, path = values["env"], values["preset"], values["config"]
     if path is None:
         return presets.resolve(env, preset) if env else PLAIN
     if preset is not None:
-        raise ValueError("--preset and --config exclude each other: the file has all settings")
+        raise UsageError(
+            "--preset and --config exclude each other; leave out --preset, because the file has"
+            " all settings"
+        )
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the file in it: {path / CONFIG_FILE}")
     config = load_config(path)
     if env:
         return dataclasses.replace(config, env=env)
@@ -107,52 +189,76 @@ def _defaults(asked: Arguments) -> TrainConfig:
 
 
 def _read(
-    args: Sequence[str], defaults: TrainConfig, *, env: Any, quiet: bool = False
-) -> Arguments:
-    """Return the arguments, with the settings as a dictionary; `env` replaces a missing ENV."""
-    registry = options.registry()
-    registry.struct_rule(_unvalidated(defaults, env))
-    return tyro.cli(
-        Arguments,
-        prog="trellis train",
+    args: Sequence[str], defaults: TrainConfig, *, env: Any, console_outputs: bool = True
+) -> dict[str, Any]:
+    """Return the value of every option by its full name; `env` replaces a missing ENV."""
+    found = dict(_settings(defaults)) | {f.name: f for f in options.fields_of(RunArguments)}
+    found["env"] = dataclasses.replace(found["env"], default=env)
+    boxes: dict[str, list[StructFieldSpec]] = {group: [] for group in ("", *GROUPS)}
+    for name in (*COMMON, *(name for name in found if name not in COMMON)):
+        boxes[_group(name)].append(_as_option(name, found[name]))
+    for group, about in GROUPS.items():
+        boxes[""].append(StructFieldSpec(group, Box, Box(group), helptext=about))
+
+    def box(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if info.type is not Box:
+            return None
+        return StructConstructorSpec(dict, tuple(boxes[info.default.group]))
+
+    rules = options.registry()
+    rules.struct_rule(box)
+    read: Any = options.parse(
+        Box,
+        PROGRAM,
+        args,
+        rules,
+        default=Box(""),
         description=DESCRIPTION,
-        args=list(args),
-        registry=registry,
-        console_outputs=not quiet,
+        console_outputs=console_outputs,
     )
+    for group in GROUPS:
+        read |= read.pop(group)
+    return read
 
 
-def _unvalidated(
-    defaults: TrainConfig, env: Any
-) -> Callable[[StructTypeInfo], StructConstructorSpec | None]:
-    """Return a rule that reads a configuration, and its parts, as dictionaries of settings."""
-    specs = {}
-    for part in _parts(defaults):
-        spec = ConstructorRegistry.get_struct_spec(StructTypeInfo.make(type(part), part, False))
-        assert isinstance(spec, StructConstructorSpec)
-        fields = tuple(_as_option(field, env) for field in spec.fields)
-        specs[type(part)] = StructConstructorSpec(dict, fields)
-    return lambda info: specs.get(info.type)
+def _settings(config: Any, prefix: str = "") -> Iterator[tuple[str, StructFieldSpec]]:
+    """Yield the settings of a configuration and of those in it, by full name."""
+    for field in options.fields_of(type(config), config):
+        if dataclasses.is_dataclass(field.default):
+            yield from _settings(field.default, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, field
 
 
-def _parts(config: Any) -> Iterator[Any]:
-    """Yield a configuration and the configurations in it."""
-    yield config
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _parts(value)
+def _group(name: str) -> str:
+    """Return the group of an option; the last part of the configuration that it belongs to."""
+    if name in COMMON:
+        return ""
+    if name in IN_CLUSTER:
+        return "cluster"
+    return name.split(".")[-2] if "." in name else "run"
 
 
-def _as_option(field: StructFieldSpec, env: Any) -> StructFieldSpec:
-    """Return a setting with its alias, and the environment as a positional argument."""
-    if field.name == "env":
-        kind = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-        return dataclasses.replace(field, type=kind, default=env)
-    if field.name == "preset":
-        text = "Settings to start from. Default: the environment's own; see `trellis presets`."
-        return dataclasses.replace(field, helptext=text)
-    if field.name in ALIASES:
-        kind = Annotated[field.type, tyro.conf.arg(aliases=[ALIASES[field.name]])]
-        return dataclasses.replace(field, type=kind)
-    return field
+def _as_option(name: str, field: StructFieldSpec) -> StructFieldSpec:
+    """Return a setting as an option that has the same name in every group."""
+    conf: dict[str, Any] = {"name": name, "prefix_name": False, "metavar": METAVARS.get(name)}
+    if name in ALIASES:
+        conf["aliases"] = [ALIASES[name]]
+    field = dataclasses.replace(field, name=name, helptext=HELP_TEXTS.get(name, field.helptext))
+    option = options.as_option(field, **conf)
+    if name == "env":
+        kind: Any = Annotated[option.type, tyro.conf.Positional]
+        option = dataclasses.replace(option, type=kind)
+    return option
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by full name as nested dictionaries."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        *parts, last = name.split(".")
+        inner = nested
+        for part in parts:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested

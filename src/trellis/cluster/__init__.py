@@ -1,1 +1,1 @@
-"""Train on a Ray cluster: the same shards, held by workers on other machines."""
+"""Trains on a Ray cluster: workers on other machines hold the shards."""

@@ -1,7 +1,7 @@
-"""Connect to a Ray cluster, or say within seconds why that is not possible.
+"""Connects to a Ray cluster, or raises an error with the reason within seconds.
 
-`local` starts Ray on this machine and ends it with the run; `auto` finds the cluster that this
-machine is part of; anything else is the address of its head, HOST:PORT.
+`local` starts Ray on this machine and stops it after the run. `auto` finds the cluster that this
+machine belongs to. Anything else is the address of the head, HOST:PORT.
 """
 
 import os
@@ -21,43 +21,43 @@ from trellis.cluster.security import (
 from trellis.signals import delayed_signals
 
 REACH_SECONDS = 5.0
-"""Time for the head's port to accept a connection."""
+"""Time limit for the head's port to accept a connection."""
 CONNECT_SECONDS = 15.0
-"""Time for Ray to join the cluster."""
+"""Time limit for Ray to join the cluster."""
 OBJECT_STORE_BYTES = 256 << 20
-"""Object store of a Ray that is started here: only a few vectors pass through it."""
+"""Size of the object store of a local Ray; only a few vectors pass through it."""
 _users = 0
-"""Number of users of the connection that this process has made."""
+"""Number of users of the connection that this process made."""
 _variables: list[str] = []
-"""Environment variables that were set for the cluster of this process."""
+"""Environment variables that this process set for its cluster."""
 _reaper: subprocess.Popen[bytes] | None = None
-"""The process that ends a Ray of this process if it is killed."""
+"""Process that ends the Ray of this process if this process is killed."""
 
 
 class ClusterError(RuntimeError):
-    """The cluster cannot be used as asked; the message says why and what to do."""
+    """The cluster cannot be used as requested; the message says why and what to do."""
 
 
 def load_ray() -> Any:
-    """Return the module `ray`, or raise an error with the line that installs it."""
+    """Return the module `ray`, or raise an error that names the install command."""
     try:
         import ray
     except ImportError as error:
         raise ClusterError(
-            "a cluster needs Ray, which is not installed: pip install 'trellis-rl[ray]'; without"
-            " --cluster the same shards run in this process"
+            "--cluster needs Ray, which is not installed: pip install 'trellis-rl[ray]'. Without"
+            " --cluster the same shards run in this process."
         ) from error
     return ray
 
 
 def connect(cluster: str) -> bool:
-    """Join the cluster, unless this process is in one; return whether `disconnect` must follow."""
+    """Join the cluster, unless already connected; return whether `disconnect` must follow."""
     global _users
     ray = load_ray()
     if ray.is_initialized():
         _users += _users > 0
         return _users > 0
-    # Nothing of what runs here is anybody else's business.
+    # Send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if cluster == "local":
         _start(ray)
@@ -82,7 +82,7 @@ def connect(cluster: str) -> bool:
 
 
 def disconnect() -> None:
-    """Leave the cluster, with the last user of it; one that was started here ends."""
+    """Leave the cluster after its last user; a cluster that was started here stops."""
     global _users
     _users -= 1
     if _users:
@@ -92,7 +92,7 @@ def disconnect() -> None:
 
 
 def _clean_up() -> None:
-    """Remove what belonged to the cluster: its environment variables, and its reaper."""
+    """Remove the environment variables and the reaper of the cluster."""
     global _reaper
     forget(_variables)
     _variables.clear()
@@ -101,9 +101,8 @@ def _clean_up() -> None:
 
 
 def _start(ray: Any) -> None:
-    """Start Ray on this machine, whole or not at all: signals wait until it is there."""
-    # By default Ray has workers stand back behind all else on the machine (nice 15). These do
-    # what this process would have done itself.
+    """Start Ray on this machine; signals wait until it runs, so that it never starts in part."""
+    # By default Ray gives workers a low priority (nice 15). These do the work of this process.
     os.environ.setdefault("RAY_worker_niceness", "0")
     global _reaper
     try:
@@ -133,13 +132,13 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
     except OSError as error:
         raise ClusterError(
-            f"no cluster can be reached at {address}: {error}. Is its head running (ray status)"
-            " and this its address? Or use --cluster local"
+            f"no cluster can be reached at {address}: {error}. Check that its head runs (ray"
+            " status) and that the address is right, or use --cluster local"
         ) from error
 
 
 def _join(ray: Any, address: str) -> None:
-    """Call ray.init in a thread that can be given up, because it may wait for minutes."""
+    """Call `ray.init` in a thread with a time limit, because it may wait for minutes."""
     failures: list[BaseException] = []
 
     def init() -> None:
@@ -153,27 +152,30 @@ def _join(ray: Any, address: str) -> None:
     thread.join(CONNECT_SECONDS)
     if thread.is_alive():
         raise ClusterError(
-            f"the cluster at {address} did not let this process join within"
-            f" {CONNECT_SECONDS:.0f} seconds. Is that Ray's port, of the same version"
-            f" ({ray.__version__}), with the same RAY_AUTH_TOKEN?"
+            f"joining the cluster at {address} took more than {CONNECT_SECONDS:.0f} seconds. Check"
+            f" that this is Ray's port, that its version is {ray.__version__} and that"
+            " RAY_AUTH_TOKEN is the same"
         )
     if failures:
         raise ClusterError(
             f"the cluster {'of this machine' if address == 'auto' else 'at ' + address} cannot be"
             f" joined: {str(failures[0]).strip()} Start one (ray start --head, see"
-            " docs/cluster.md), or use --cluster local"
+            " docs/guide/cluster.md), or use --cluster local"
         ) from failures[0]
 
 
 def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
     """Return the number of workers, each with `cpus` CPUs.
 
-    By default it is as many as the cluster has room for, but no more than shards.
+    Args:
+        shards: Number of shards of the run.
+        workers: Number of workers; by default the cluster's room, but at most `shards`.
+        cpus: Number of CPUs of each worker.
 
     Raises:
-        ClusterError: there are not enough CPUs.
+        ClusterError: The cluster does not have enough CPUs.
     """
-    # Machine by machine: a worker is on one of them.
+    # Count by machine, because a worker cannot span two of them.
     alive = [node for node in load_ray().nodes() if node.get("Alive", False)]
     machines = [int(node["Resources"].get("CPU", 0)) for node in alive]
     room = sum(machine // cpus for machine in machines)
@@ -183,8 +185,8 @@ def choose_workers(shards: int, workers: int | None, cpus: int) -> int:
         raise ClusterError(f"--workers must be at least 1, got {workers}")
     if workers > shards:
         raise ClusterError(
-            f"{workers} workers are more than the {shards} shards of this run, which can only be"
-            f" held whole: use --workers {shards} or fewer"
+            f"{workers} workers are more than the {shards} shards of this run: use --workers"
+            f" {shards} or fewer"
         )
     if workers > room:
         raise ClusterError(

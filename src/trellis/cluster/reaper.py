@@ -1,8 +1,8 @@
 """Ends the processes of a local Ray if the process that started it is killed.
 
-Ray's own processes end with their parent, but its agents can wait for ever for a server that is
-gone. So a small process of ours remembers what Ray has started. When the parent has died, it ends
-what is left. It runs as a script of the standard library alone, and needs /proc.
+Most processes of Ray end with their parent, but its agents can wait forever for a server that is
+gone. So the reaper, a small process, records the processes that Ray starts. When the parent dies,
+it kills those that are left. It is a script that uses only the standard library and /proc.
 """
 
 import contextlib
@@ -14,22 +14,23 @@ import sys
 import time
 from pathlib import Path
 
-LOOK_SECONDS = 0.5
-"""Time between two looks at the processes while Ray is starting."""
+SCAN_SECONDS = 0.5
+"""Time between two scans of the processes while Ray starts."""
 LATER_SECONDS = 10.0
-"""Time between two looks afterwards."""
+"""Time between two scans afterwards."""
 START_SECONDS = 60.0
+"""Time that Ray has to start."""
 GRACE_SECONDS = 1.0
-"""Time for Ray to end by itself after its parent has died."""
+"""Time that Ray has to end by itself after its parent dies."""
 Identity = tuple[int, str]
-"""Process id and start time, which tell a process from a later one with the same id."""
+"""Process id and start time, which distinguish a process from a later one with the same id."""
 
 
 def start_reaper(package: str) -> subprocess.Popen[bytes] | None:
-    """Start a reaper for this process; None where the system has no /proc.
+    """Start a reaper for this process; return None if the system has no /proc.
 
     Args:
-        package: Folder of Ray's package, which the commands of its processes name.
+        package: Folder of Ray's package, which the command lines of its processes contain.
     """
     if not Path("/proc/self/stat").exists():
         return None
@@ -42,35 +43,35 @@ def start_reaper(package: str) -> subprocess.Popen[bytes] | None:
 
 
 def stop_reaper(reaper: subprocess.Popen[bytes] | None) -> None:
-    """End the reaper, after Ray has ended."""
+    """End the reaper after Ray has ended."""
     if reaper is not None:
         reaper.kill()
         reaper.communicate()
 
 
 def main(parent: int, package: str) -> None:
-    """Remember what Ray starts; when the parent is gone, end what is left of it."""
+    """Record the processes that Ray starts; when the parent is gone, kill those that are left."""
     known: set[Identity] = set()
     started = time.monotonic()
     while os.getppid() == parent:
         known |= _ray_processes(parent, package)
         early = time.monotonic() < started + START_SECONDS
-        if select.select([0], [], [], LOOK_SECONDS if early else LATER_SECONDS)[0]:
+        if select.select([0], [], [], SCAN_SECONDS if early else LATER_SECONDS)[0]:
             break
     time.sleep(GRACE_SECONDS)
     for pid, since in known:
-        found = _look(pid)
+        found = _stat(pid)
         if found is not None and found[1] == since:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
 
 def _ray_processes(parent: int, package: str) -> set[Identity]:
-    """Return the children of the parent that belong to Ray, with all that they have started."""
+    """Return the children of the parent that belong to Ray, with all their descendants."""
     children: dict[int, list[Identity]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found = _look(int(name))
+            found = _stat(int(name))
             if found is not None:
                 children.setdefault(found[0], []).append((int(name), found[1]))
     others = [child for child in children.get(parent, ()) if child[0] != os.getpid()]
@@ -83,10 +84,10 @@ def _ray_processes(parent: int, package: str) -> set[Identity]:
     return ray
 
 
-def _look(pid: int) -> tuple[int, str] | None:
-    """Return the parent and the start time of a process, if there is one."""
+def _stat(pid: int) -> tuple[int, str] | None:
+    """Return the parent and the start time of a process; None if it has ended."""
     try:
-        # After the name, which may contain anything.
+        # The fields follow the name, which may contain anything.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

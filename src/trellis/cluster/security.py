@@ -1,8 +1,8 @@
-"""What a Ray cluster lets in: whoever reaches its ports can run code as the user who started it.
+"""Protects Ray: whoever reaches its ports without a token can run code as the user who started it.
 
-A Ray of this machine alone (`local`) listens on the loopback interface and asks for a token that
+A Ray of this machine only (`local`) listens on the loopback interface. It asks for a token that
 exists only in the memory of its processes. A cluster that others started may ask for a token or
-not: `asks_for_token` finds out which.
+not: `asks_for_token` checks it.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ logger = logging.getLogger(__name__)
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 """Environment variables of Ray: whether it asks for a token, the token, and a file with it."""
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray's switch between one machine and several, on every system, despite its name."""
+"""Environment variable that lets Ray use several machines, on every system despite its name."""
 PROBE_SECONDS = 20.0
+"""Time limit for the check whether a cluster asks for a token."""
 _OPEN, _REFUSED = 0, 3
 _PROBE = f"""
 import sys
@@ -48,10 +49,10 @@ def private_settings() -> Iterator[list[str]]:
     if os.environ[MODE].lower() != "token":
         logger.warning(
             "%s=%s: other users of this machine can run code as you through the ports of Ray."
-            " Remove the variable to have a token.",
+            " Unset the variable to use a token.",
             *(MODE, os.environ[MODE]),
         )
-    # Otherwise Ray would leave a token in the home directory.
+    # Without a token in the environment, Ray would write one to the home directory.
     if TOKEN not in os.environ and TOKEN_PATH not in os.environ:
         os.environ[TOKEN] = secrets.token_hex(32)
         added.append(TOKEN)
@@ -76,7 +77,7 @@ def private_settings() -> Iterator[list[str]]:
 
 
 def forget(variables: list[str]) -> None:
-    """Remove environment variables of a cluster that has ended: another one has another token."""
+    """Remove the environment variables of a cluster that has ended, such as its token."""
     for name in variables:
         os.environ.pop(name, None)
     if variables:
@@ -84,17 +85,17 @@ def forget(variables: list[str]) -> None:
 
 
 def _read_again() -> None:
-    """Make Ray read the environment variables again: it keeps what it has read when imported."""
-    raylet: Any = importlib.import_module("ray._raylet")  # Without types.
+    """Make Ray read the environment variables again, which it reads once when it is imported."""
+    raylet: Any = importlib.import_module("ray._raylet")  # It has no types.
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def asks_for_token(address: str) -> bool | None:
-    """Return whether the cluster at this address asks for a token; None if nobody knows."""
+    """Return whether the cluster at this address asks for a token; None if the check fails."""
     hidden = (MODE, TOKEN, TOKEN_PATH)
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    # A process of its own, because Ray reads these settings once; no home, which may have a token.
+    # A separate process, because Ray reads these settings once. The home may contain a token.
     environment |= {MODE: "disabled", "HOME": os.devnull}
     try:
         code = subprocess.run(
@@ -110,9 +111,9 @@ def asks_for_token(address: str) -> bool | None:
 
 
 def use_token() -> list[str]:
-    """Send the token from now on; return the environment variables that this has added.
+    """Make Ray send its token; return the environment variables that this added.
 
-    Ray itself sends it to an address only if told to, since it is worth something to a stranger.
+    By default Ray sends no token, because a stranger's cluster could steal it.
     """
     if MODE in os.environ:
         return []
@@ -122,12 +123,12 @@ def use_token() -> list[str]:
 
 
 def warn_if_open(address: str, asks: bool | None) -> None:
-    """Warn of a cluster that asks for no token."""
+    """Warn if a cluster asks for no token."""
     if asks:
         return
     found = "asks for no token" if asks is False else "may ask for no token (the check failed)"
     logger.warning(
-        "The cluster at %s %s: whoever reaches its ports can run code as you, on every machine of"
-        " it. Start it with %s=token, see docs/guide/cluster.md.",
+        "The cluster at %s %s: whoever reaches its ports can run code as you, on all its machines."
+        " Start it with %s=token, see docs/guide/cluster.md.",
         *(address, found, MODE),
     )

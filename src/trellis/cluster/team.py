@@ -1,4 +1,4 @@
-"""The teams of a cluster: the same training, its shards held by Ray workers."""
+"""Implements the team and the population whose shards Ray workers hold."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,7 +25,15 @@ Answer = TypeVar("Answer")
 
 
 class RayTeam(Team):
-    """Holds the shards of a run on a cluster."""
+    """Team whose shards are on a cluster.
+
+    Args:
+        config: Settings of the whole run.
+        make_env: Function that creates batches; by default from `config.env`.
+        policy: Policy of the run.
+        cluster: "local", "auto", or the address of the cluster's head.
+        workers: Number of workers; by default one per `config.threads` CPUs of the cluster.
+    """
 
     def __init__(
         self,
@@ -48,7 +56,7 @@ class RayTeam(Team):
         )
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
-        """Collect an iteration's samples with π_θ."""
+        """Collect the samples of an iteration with π_θ and return their statistics."""
         self.group.saved()
         return self.group.ask(
             "collect",
@@ -57,50 +65,50 @@ class RayTeam(Team):
         )
 
     def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
-        """Estimate what the samples are worth, and fit the critic to them."""
+        """Compute advantages or Q-values with the present critic, then fit the critic."""
         return self.group.ask(
             "estimate", lambda team: team.estimate(critic, reward_scale), changes_shards=True
         )
 
     def prepare_step(self, values: Moments) -> None:
-        """Compute every shard's gradient; `values` are the moments of all advantages."""
+        """Compute the gradient of every shard, given the moments of all shards' values."""
         self.group.ask("prepare_step", lambda team: team.prepare_step(values), changes_shards=True)
 
     def ask(self, question: Callable[[Objective], Answer], /) -> Answer:
-        """Put a question to the objectives of all shards and merge the answers."""
-        # Questions are made by the methods of DistributedObjective, whose names say what they are.
+        """Apply a function to the objective of every shard and merge the answers."""
+        # Methods of `DistributedObjective` define the questions; their names go into messages.
         what = question.__qualname__.split(".")[1]
         return self.group.ask(what, lambda team: team.ask(question))
 
     def finish(self, theta: np.ndarray) -> Finished:
-        """End the iteration, with snapshots from which a lost shard can be restored."""
+        """End the iteration and keep snapshots from which a lost shard can be restored."""
         finished = self.group.ask("finish", lambda team: team.finish(theta, with_snapshots=True))
         self._states = finished.states
         self.group.saved()
         return finished
 
     def restore(self, states: Sequence[ShardState]) -> None:
-        """Continue from these states, one for each shard."""
+        """Restore every shard from its state."""
         self._states = states = list(states)
         self.group.saved()
         self.group.ask("restore", lambda team: team.restore(states))
 
     def snapshots(self) -> list[Snapshot] | None:
-        """Return the snapshot of each shard's environments; None where they cannot be saved."""
+        """Return the snapshot of each shard's environments; None if one is not serializable."""
         return all_or_none([state.snapshot for state in self._states])
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.group.close()
 
     def _restore_lost(self) -> Callable[[LocalTeam], None]:
-        """Return the call that restores lost shards; without a snapshot new episodes start."""
+        """Return the function that restores lost shards; without snapshots, new episodes start."""
         states = self._states
         unsaved = any(state.path is not None and state.snapshot is None for state in states)
         if unsaved and not self._config.sampling.starts_new_episodes:
             logger.warning(
-                "%s cannot be saved, so the lost shards start new episodes: training continues,"
-                " but not bit for bit as it would have",
+                "%s has no snapshots: the lost shards start new episodes, so the run does not"
+                " continue bit for bit.",
                 self._config.env,
             )
             zeros = np.zeros_like(states[0].discounted_return)
@@ -109,7 +117,16 @@ class RayTeam(Team):
 
 
 class RayPopulation:
-    """Plays the members of a search on a cluster."""
+    """Population whose members are played on a cluster.
+
+    Args:
+        config: Settings of the whole run.
+        make_env: Function that creates batches; by default from `config.env`.
+        model: Policy and encoder of observations.
+        length: Number of steps after which an episode is cut.
+        cluster: "local", "auto", or the address of the cluster's head.
+        workers: Number of workers; by default one per `config.threads` CPUs of the cluster.
+    """
 
     def __init__(
         self,
@@ -133,5 +150,5 @@ class RayPopulation:
         return self.group.ask("play", lambda held: held.play(thetas, moments, iteration))
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.group.close()

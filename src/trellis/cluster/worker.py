@@ -1,7 +1,7 @@
-"""What runs in the process of a worker: the shards of one node of the reduction tree.
+"""Implements the process of a worker, which holds the shards of one node of the reduction tree.
 
-Heavy modules are loaded by `build`, after the environment variables are set: XLA chooses its
-threads when it first computes, and with another number of threads sums may come in another order.
+`build` imports heavy modules, after the environment variables are set. XLA chooses its number of
+threads when it first computes, and the order of sums depends on that number.
 """
 
 import os
@@ -13,11 +13,16 @@ import cloudpickle
 
 
 class ShardError(RuntimeError):
-    """Something failed inside a shard; the message says what, in which shard, and where."""
+    """A call failed inside a shard; the message names the shard, the machine and the error."""
 
 
 class Worker:
-    """The body of a Ray actor: it builds what it holds, then applies functions to it."""
+    """Body of a Ray actor: it builds an object, then applies functions to it.
+
+    Args:
+        environment: Environment variables to set before anything is imported.
+        span: Range of shards that this worker holds.
+    """
 
     def __init__(self, environment: Mapping[str, str], span: tuple[int, int]):
         os.environ.update(environment)
@@ -25,19 +30,19 @@ class Worker:
         self._held: Any = None
 
     def pid(self) -> int:
-        """Return the process id; also the sign that there is a process."""
+        """Return the process id; an answer shows that the process runs."""
         return os.getpid()
 
     def build(self, make: bytes) -> None:
-        """Build what this worker holds, by a pickled function of its span."""
+        """Build the object that this worker holds, by a pickled function of its span."""
         self._held = self._try(lambda: cloudpickle.loads(make)(self._span))
 
     def apply(self, call: bytes) -> Any:
-        """Apply a pickled function to what this worker holds."""
+        """Apply a pickled function to the object and return its answer."""
         return self._try(lambda: cloudpickle.loads(call)(self._held))
 
     def _try(self, function: Callable[[], Any]) -> Any:
-        """Send errors as text: not every exception can be pickled."""
+        """Call a function and raise its errors as text, because not all of them can be pickled."""
         try:
             return function()
         except Exception as error:

@@ -1,12 +1,12 @@
-"""A group of Ray workers that hold the shards of a run, and replaces those that die.
+"""Implements a group of Ray workers that hold the shards of a run, and replaces lost workers.
 
-Every worker is an actor with the shards of one node of the reduction tree, spread over machines by
-a placement group. A call goes to all of them at once and their answers are merged in the order of
-the tree, so the number of workers changes no bit of the result.
+Every worker is an actor with the shards of one node of the reduction tree. A placement group
+distributes the workers over machines. A call goes to all workers at once and their answers are
+merged in the order of the tree, so the number of workers changes no bit of the result.
 
-Any worker may die at any time. The group keeps the calls that changed a worker's shards since they
-were last saved. A replacement restores their state, replays those calls and repeats the pending
-one. Random streams are functions of seed, iteration and shard, so it gives the answer that the lost
+Any worker may die at any time. The group keeps the calls that changed the shards since their last
+snapshot. A replacement restores the snapshot, replays those calls and repeats the pending one.
+Random streams depend on seed, iteration and shard only, so the answer is the one that the lost
 worker would have given.
 """
 
@@ -28,27 +28,27 @@ from trellis.training.reduction import Span, divide, reduce_tree
 logger = logging.getLogger(__name__)
 
 PLACEMENT_SECONDS = 15.0
-"""Time to wait for CPUs that the cluster has, but others may be using."""
+"""Time limit for getting CPUs, which other jobs may be using."""
 REPLACEMENT_SECONDS = 15.0
-"""Time for a new worker in the place of a lost one, before it may be started anywhere."""
+"""Time limit for a replacement on the reserved CPUs; after that it starts anywhere."""
 MAX_LOSSES = 5
-"""Workers that may die in a row over one call, before the call is taken to be the reason."""
+"""Number of replacements for one call; if more workers die, the run fails."""
 INLINE_BYTES = 100 << 10
-"""Larger calls go into Ray's object store once, instead of to every worker by themselves."""
+"""Size in bytes above which a call goes through Ray's object store, once for all workers."""
 
 Held = TypeVar("Held")
 Answer = TypeVar("Answer")
 
 
 class WorkerGroup(Generic[Held]):
-    """Workers that each hold the shards of one span.
+    """Ray workers, each of which holds the shards of one span.
 
     Args:
-        make: builds what a worker holds, from the settings and its span.
-        config: settings of the run.
+        make: Function that builds the object of a worker from the settings and its span.
+        config: Settings of the run.
         cluster: "local", "auto", or the address of the cluster's head.
-        workers: number of workers; by default one per `config.threads` CPUs of the cluster.
-        restore: returns the call that restores the shards of a new worker.
+        workers: Number of workers; by default one per `config.threads` CPUs of the cluster.
+        restore: Function that returns the call that restores the shards of a new worker.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WorkerGroup(Generic[Held]):
         self._shards, self._cpus = config.sampling.shards, max(config.threads, 1)
         if self._shards == 1:
             raise ClusterError(
-                "a run of one shard has nothing to spread over a cluster: start it with --shards N"
+                "a run of one shard cannot be divided over a cluster: start it with --shards N"
             )
         part = dataclasses.replace(config, threads=self._cpus)
         self._make, self._restore = cloudpickle.dumps(functools.partial(make, part)), restore
@@ -71,7 +71,7 @@ class WorkerGroup(Generic[Held]):
         self._actors: dict[Span, Any] = {}
         self._placement: Any = None
         self.losses = 0
-        """Workers that were lost and replaced so far."""
+        """Number of workers that were lost and replaced so far."""
         self._connected = connect(cluster)
         self._ray = load_ray()
         try:
@@ -88,12 +88,12 @@ class WorkerGroup(Generic[Held]):
     def ask(
         self, what: str, call: Callable[[Held], Answer], *, changes_shards: bool = False
     ) -> Answer:
-        """Apply a function to what every worker holds and merge the answers.
+        """Apply a function to the object of every worker and merge the answers.
 
         Args:
-            what: name of the call, for messages.
-            call: the function.
-            changes_shards: whether a replaced worker has to repeat it.
+            what: Name of the call, for messages.
+            call: Function to apply.
+            changes_shards: Whether a replacement must replay the call.
         """
         payload = cloudpickle.dumps(call)
         sent = self._ray.put(payload) if len(payload) > INLINE_BYTES else payload
@@ -104,11 +104,11 @@ class WorkerGroup(Generic[Held]):
         return reduce_tree((0, self._shards), answers)
 
     def saved(self) -> None:
-        """Forget past calls: what a new worker would restore includes their effects."""
+        """Forget past calls, because the newest snapshot includes their effects."""
         self._journal.clear()
 
     def close(self) -> None:
-        """End the workers, and Ray if it was started for them."""
+        """Stop the workers, and Ray if it was started for them."""
         with contextlib.suppress(Exception):
             for actor in self._actors.values():
                 self._ray.kill(actor)
@@ -127,15 +127,15 @@ class WorkerGroup(Generic[Held]):
             free = ray.available_resources().get("CPU", 0)
             raise ClusterError(
                 f"{workers} workers of {self._cpus} CPUs found no place within"
-                f" {PLACEMENT_SECONDS:.0f} seconds; {free:g} CPUs of the cluster are free. Wait for"
-                " the others, or use fewer --workers (the result is the same)"
+                f" {PLACEMENT_SECONDS:.0f} seconds; {free:g} CPUs of the cluster are free. Wait"
+                " until other jobs end, or use fewer --workers (the result is the same)"
             )
 
     def _start(self, span: Span, *, anywhere: bool = False) -> Any:
-        """Start a worker for this span, in its place or wherever there is room.
+        """Start a worker for this span, on its reserved CPUs or anywhere.
 
-        For the same bits a worker must sum in the order in which this process would: the same
-        number of XLA threads, and one thread for NumPy's products.
+        A worker must sum in the same order as this process, to give the same bits. It therefore
+        gets the same number of XLA threads, and one thread for NumPy's products.
         """
         environment = {"NPROC": str(_num_cores())}
         for name in ("NPROC", "JAX_PLATFORMS", "JAX_ENABLE_X64"):
@@ -154,18 +154,18 @@ class WorkerGroup(Generic[Held]):
         return self._actors[span].build.remote(self._make)
 
     def _send(self, span: Span, what: str, call: Any) -> Any:
-        """Send a pickled call, or the reference of one, to a worker; `what` names it."""
+        """Send a pickled call, or a reference to one, to a worker; `what` is its name."""
         return self._actors[span].apply.remote(call)
 
     def _answer(self, span: Span, ref: Any, what: str, call: Any) -> Any:
-        """Return a worker's answer; if the worker is lost, that of its replacement."""
+        """Return the answer of a worker, or of its replacement if the worker is lost."""
         errors = self._ray.exceptions
         lost = (
             errors.RayActorError,
             errors.NodeDiedError,
             errors.WorkerCrashedError,
             errors.ObjectLostError,
-            errors.OutOfMemoryError,  # killed by Ray, before its machine runs out of memory
+            errors.OutOfMemoryError,  # Ray ends workers before memory runs out.
         )
         last: Exception | None = None
         for losses in range(MAX_LOSSES + 1):
@@ -184,7 +184,7 @@ class WorkerGroup(Generic[Held]):
                 last = error
         raise ClusterError(
             f"{MAX_LOSSES + 1} workers in a row died during {what} for shards {span[0]} to"
-            f" {span[1] - 1}; perhaps memory runs out there, or the environment crashes: {last}"
+            f" {span[1] - 1}. Check the memory of the machine and the environment: {last}"
         )
 
     def _replace(self, span: Span) -> None:
@@ -192,10 +192,13 @@ class WorkerGroup(Generic[Held]):
         self._kill(span)
         built = self._start(span)
         if not self._came_up(span):
-            logger.warning("No CPUs are free for it: it shares those of others, which is slower.")
+            logger.warning(
+                "No CPUs are free for the replacement; it shares those of other workers, which is"
+                " slower."
+            )
             self._kill(span)
             built = self._start(span, anywhere=True)
-        # An actor runs its calls in the order in which they were sent.
+        # An actor runs its calls in the order in which they are sent.
         actor = self._actors[span]
         calls = list(self._journal)
         if self._restore is not None:
@@ -207,7 +210,7 @@ class WorkerGroup(Generic[Held]):
             self._ray.kill(self._actors[span])
 
     def _came_up(self, span: Span) -> bool:
-        """Whether the new worker found its place; a node that is gone takes its place with it."""
+        """Return whether the new worker runs; if its machine is lost, so are its reserved CPUs."""
         with contextlib.suppress(self._ray.exceptions.GetTimeoutError):
             self._ray.get(self._actors[span].pid.remote(), timeout=REPLACEMENT_SECONDS)
             return True
@@ -223,7 +226,7 @@ class WorkerGroup(Generic[Held]):
 
 
 def _num_cores() -> int:
-    """Return the cores this process may use: what XLA goes by, unless NPROC is set."""
+    """Return the number of cores that this process may use, as XLA counts them without NPROC."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # Not on this platform.

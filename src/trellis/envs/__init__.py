@@ -1,7 +1,18 @@
-"""What the policy acts in: batches of environments.
+"""Provides environments as batches, which samplers step together.
 
-Importing this package registers our tasks with Gymnasium. Simulators such as MuJoCo are imported
-when the first of their environments is made.
+`make` creates a batch from an id or from a callable that returns a `gymnasium.Env`, and
+`list_environments` lists the ids. The paper's tasks (Sec. 8.1) have ids that start with `trellis/`.
+Importing this package registers them with Gymnasium. Simulators such as MuJoCo are imported when
+their first environment is created. The names in `__all__` are public.
+
+Example:
+    >>> import numpy as np
+    >>> import trellis.envs
+    >>> batch = trellis.envs.make("CartPole-v1", num_envs=4)
+    >>> observation = batch.reset(np.arange(4), seeds=np.arange(4))
+    >>> step = batch.step(np.zeros(4, int))
+    >>> observation.shape, step.reward.tolist()
+    ((4, 4), [1.0, 1.0, 1.0, 1.0])
 """
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step

@@ -1,12 +1,12 @@
-"""Environments are batches: the contract between simulators and samplers.
+"""Defines `BatchEnv`, the contract between simulators and samplers.
 
-A `BatchEnv` advances `num_envs` copies of one environment together. It never resets by itself: the
-sampler says when, and with which seed, so that every episode is a pure function of its seed and its
-actions. Arrays that `step` and `reset` return are never written to again.
+A `BatchEnv` steps `num_envs` copies of one environment together. It never resets an environment by
+itself. The sampler decides when to reset and with which seed, so every episode is a pure function
+of its seed and its actions. Arrays that `step` and `reset` return are never written to again.
 
 A batch declares whether it can be restored (`restorability`), which vine needs (Sec. 5.2).
-`snapshot` captures everything that the future depends on. After `restore` the future is bit for bit
-the one that the snapshot had, in the same environment of the batch or in another one.
+`snapshot` captures everything that the future depends on. After `restore` the future is the same
+bit for bit, in the same environment of the batch or in another one.
 """
 
 import abc
@@ -23,55 +23,77 @@ from trellis.envs.errors import BadValueError, EnvError, NotRestorableError
 from trellis.spaces import ActionMap, Observation
 
 Snapshot = Mapping[str, NDArray[Any]]
-"""What `snapshot` returns: arrays with one row per environment. They may be indexed, repeated and
-restored in another batch of the same environment."""
+"""State of some environments, from `BatchEnv.snapshot`: named arrays with one row per environment.
+
+Rows may be indexed, repeated, and restored in another batch of the same environment.
+"""
 LARGEST = float(np.finfo(np.float32).max)
+"""Largest finite number of float32."""
 
 
 class Restorability(enum.Enum):
-    """Whether an environment can be restored, and whether its snapshot can be written to disk."""
+    """Whether an environment can be restored, and whether its snapshots can be written to disk."""
 
     NONE = "not restorable"
+    """Snapshots are not possible."""
     MEMORY = "restorable in memory"
+    """Snapshots exist in memory only and do not go into checkpoints."""
     SERIALIZABLE = "serializable"
+    """Snapshots are plain arrays, which checkpoints store."""
 
 
 class Step(NamedTuple):
-    """The result of one step of all environments.
+    """Result of one step of a batch, with one row per environment.
 
-    Environments that were not active repeat their last observation with reward 0 and neither flag.
+    Environments that were not active repeat their last observation, with reward 0 and both flags
+    False.
     """
 
     observation: Observation
+    """Observations after the step; the final ones where an episode ended."""
     reward: NDArray[np.float64]
+    """Rewards of the step."""
     terminated: NDArray[np.bool_]
+    """Whether the step ended the episode in a terminal state."""
     truncated: NDArray[np.bool_]
+    """Whether the step ended the episode early, for example at the time limit."""
 
 
 class BatchEnv(abc.ABC):
-    """`num_envs` copies of one environment, stepped together.
+    """Batch of `num_envs` copies of one environment, stepped together.
 
-    Subclasses implement `_reset`, `_step`, and where they can `_snapshot`, `_restore`, `_reseed`.
-    This class does what all of them need: mapping actions, counting steps, the time limit, keeping
-    the seeds, and checking that values are finite.
+    `trellis.envs.make` creates batches. To write your own, implement `_reset` and `_step`, and, if
+    the environment is restorable, `_snapshot`, `_restore` and `_reseed`. This class maps actions,
+    counts steps, applies the time limit, stores the seeds and checks that values are finite.
 
     Args:
-        env_id: The id of the environment, which errors mention.
+        env_id: Id of the environment, for error messages.
         num_envs: Size of the batch.
-        observation_space: Space of one environment's observations.
-        action_space: Space of one environment's actions.
-        max_episode_steps: Steps after which an episode is truncated; None or -1 for no limit.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
+        max_episode_steps: Time limit, after which an episode is truncated; None or -1 for no limit.
+
+    Example:
+        >>> from trellis.envs import make
+        >>> batch = make("CartPole-v1", num_envs=2)
+        >>> _ = batch.reset(np.arange(2), seeds=np.array([7, 8]))
+        >>> snapshot = batch.snapshot(np.array([0]))
+        >>> step = batch.step(np.array([1, 1]))
+        >>> restored = batch.restore(np.array([0]), snapshot)
+        >>> bool((batch.step(np.array([1, 1])).observation[0] == step.observation[0]).all())
+        True
     """
 
     restorability: Restorability = Restorability.NONE
-    why_not_restorable: str = "Use the single-path sampler, which never needs it."
-    """Why the environment cannot be restored, and what would make it restorable."""
+    """Whether the environment can be restored."""
+    why_not_restorable: str = "Use the single-path sampler, which does not need snapshots."
+    """Reason why the environment cannot be restored, and what would make it restorable."""
     repeatable: bool = True
-    """Whether an episode is a function of its seed and its actions, as far as a trial shows."""
+    """Whether seed and actions determine an episode, as far as a short test shows."""
     most_rows: int | None = None
-    """Largest useful batch for rollouts that advance together. None: no such limit."""
+    """Largest useful number of environments in a batch of vine's rollouts; None for no limit."""
     seconds_per_step: float | None = None
-    """Simulated seconds of one step, for videos in real time. None: unknown."""
+    """Simulated seconds per step, for videos in real time; None if unknown."""
 
     def __init__(
         self,
@@ -88,7 +110,7 @@ class BatchEnv(abc.ABC):
         self.num_envs = num_envs
         self.observation_space = observation_space
         self.action_space = action_space
-        if max_episode_steps == -1:  # Gymnasium's word for it
+        if max_episode_steps == -1:  # Gymnasium's value for "no limit"
             max_episode_steps = None
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(
@@ -98,23 +120,23 @@ class BatchEnv(abc.ABC):
         self.elapsed = np.zeros(num_envs, np.int64)
         self.seeds = np.full(num_envs, -1, np.int64)
         self.info: dict[str, NDArray[Any]] = {}
-        """Quantities that the last step reported, each an array with a row per environment."""
+        """Quantities that the last step reported: named arrays with one row per environment."""
         self._all_active = np.ones(num_envs, bool)
 
     def reset(self, ids: NDArray[np.integer], seeds: NDArray[np.integer]) -> Observation:
-        """Start new episodes.
+        """Start new episodes in some environments.
 
         Args:
-            ids: The environments of the batch that start one.
-            seeds: One seed for each of them.
+            ids: Indices of the environments.
+            seeds: One seed for each of `ids`.
 
         Returns:
-            The first observations, a row for each of `ids`.
+            The first observations, one row for each of `ids`.
         """
         ids, seeds = np.asarray(ids, np.int64), np.asarray(seeds, np.int64)
         if ids.shape != seeds.shape:
             raise ValueError(
-                f"reset needs a seed per environment: {ids.size} ids, {seeds.size} seeds"
+                f"reset needs one seed per environment, got {ids.size} ids and {seeds.size} seeds"
             )
         self.elapsed[ids] = 0
         self.seeds[ids] = seeds
@@ -126,12 +148,13 @@ class BatchEnv(abc.ABC):
         """Advance the active environments by one step.
 
         Args:
-            actions: Actions as the policy samples them, a row for every environment, active or
-                not. `map_actions` converts them for the environment.
-            active: Which environments advance; all by default. The others stay where they are.
+            actions: Actions in the form that the policy samples, one row for every environment,
+                active or not. `map_actions` converts them for the environment.
+            active: Mask of the environments that advance; all by default. The state of the others
+                does not change.
 
         Returns:
-            Observations, rewards and ends, a row for every environment. The step that ends an
+            Observations, rewards and flags, one row for every environment. The step that ends an
             episode has its final observation.
         """
         if len(actions) != self.num_envs:
@@ -154,7 +177,7 @@ class BatchEnv(abc.ABC):
         return Step(observation, reward, terminated, truncated)
 
     def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return what the policy sampled in the environment's own terms (see `ActionMap`)."""
+        """Return the environment's actions for actions that a policy sampled (see `ActionMap`)."""
         return self._action_map(actions)
 
     @functools.cached_property
@@ -164,8 +187,14 @@ class BatchEnv(abc.ABC):
     def snapshot(self, ids: NDArray[np.integer]) -> Snapshot:
         """Capture everything that the future of the environments `ids` depends on.
 
+        Args:
+            ids: Indices of the environments.
+
         Returns:
-            Arrays with a row for each of `ids`, for `restore`.
+            Named arrays with one row for each of `ids`, for `restore`.
+
+        Raises:
+            NotRestorableError: The environment cannot be restored.
         """
         self.require_restorable()
         ids = np.asarray(ids, np.int64)
@@ -174,8 +203,15 @@ class BatchEnv(abc.ABC):
     def restore(self, ids: NDArray[np.integer], snapshot: Snapshot) -> Observation:
         """Restore the rows of a snapshot in the environments `ids`.
 
+        Args:
+            ids: Indices of the environments.
+            snapshot: A snapshot with one row for each of `ids`.
+
         Returns:
-            The observations that the snapshot had, a row for each of `ids`.
+            The observations at the time of the snapshot, one row for each of `ids`.
+
+        Raises:
+            NotRestorableError: The environment cannot be restored.
         """
         self.require_restorable()
         ids = np.asarray(ids, np.int64)
@@ -184,18 +220,25 @@ class BatchEnv(abc.ABC):
         return self._restore(ids, snapshot)
 
     def reseed(self, ids: NDArray[np.integer], seeds: NDArray[np.integer]) -> None:
-        """Give the environments `ids` new random streams and leave their states as they are."""
+        """Give the environments `ids` new random streams without changing their states.
+
+        Args:
+            ids: Indices of the environments.
+            seeds: One seed for each of `ids`.
+        """
         self.require_restorable()
         self._reseed(np.asarray(ids, np.int64), np.asarray(seeds, np.int64))
 
     def require_restorable(self) -> None:
-        """Raise `NotRestorableError`, with the reason, where the batch cannot be restored."""
+        """Raise `NotRestorableError`, with the reason, if the batch cannot be restored."""
         if self.restorability is Restorability.NONE:
             raise NotRestorableError(f"{self.env_id} cannot be restored. {self.why_not_restorable}")
 
     def render(self, index: int) -> NDArray[np.uint8]:
         """Return a picture of environment `index`, (height, width, 3)."""
-        raise NotImplementedError(f"{self.env_id} has no pictures: its batch has no render method")
+        raise NotImplementedError(
+            f"{self.env_id} cannot be rendered, because {type(self).__name__} has no render method"
+        )
 
     def close(self) -> None:
         """Release processes and memory. The batch cannot be used afterwards."""
@@ -206,12 +249,13 @@ class BatchEnv(abc.ABC):
         """Raise `BadValueError` for the first row of `values` that is not finite in float32.
 
         Args:
-            what: What the values are, for the message.
-            values: Arrays with a row per environment.
-            ids: The environments of the rows; all of the batch by default.
+            what: Name of the values, for the message.
+            values: Arrays with one row per environment.
+            ids: Environments of the rows; all of the batch by default.
         """
         for leaf in leaves(values):
-            # The sum of squares tells of any NaN or infinity; overflow alone is checked again.
+            # The sum of squares detects any NaN or infinity. It may also overflow by itself, so
+            # a large sum is checked again value by value.
             if leaf.dtype.kind != "f" or float(np.vdot(leaf, leaf)) <= LARGEST**2:
                 continue
             finite = np.abs(leaf) <= LARGEST
@@ -224,7 +268,7 @@ class BatchEnv(abc.ABC):
     def error(
         self, kind: type[EnvError], reason: str, index: int = 0, step: int | None = None
     ) -> EnvError:
-        """Return an error about environment `index`, at `step` or after the steps so far."""
+        """Return an error about environment `index`; `step` is the current step by default."""
         seed = int(self.seeds[index])
         return kind(
             reason,
@@ -247,11 +291,11 @@ class BatchEnv(abc.ABC):
         raise NotImplementedError
 
     def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
-        """Do nothing by default: deterministic dynamics have no random stream."""
+        """Do nothing by default, because deterministic dynamics have no random stream."""
 
 
 def leaves(observation: Observation) -> list[NDArray[Any]]:
-    """Return the arrays of an observation, whatever its structure."""
+    """Return the arrays of an observation as a list, whatever its structure."""
     if isinstance(observation, Mapping):
         return [leaf for value in observation.values() for leaf in leaves(value)]
     if isinstance(observation, tuple):

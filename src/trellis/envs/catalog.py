@@ -1,8 +1,9 @@
-"""Which environments there are, which of them are batched, and `make`, which creates them all.
+"""Lists environments and creates batches of them: `list_environments` and `make`.
 
-Some environments have a batched implementation of our own. All others, and options that ours do not
-have, use Gymnasium's, one object for each environment of the batch. Simulators are imported when
-they are needed; the list reads Gymnasium's registry and creates no environment.
+Some environments have a batched implementation in Trellis. All others use Gymnasium's own
+implementation, one object per environment of the batch. So do options that ours does not have.
+Simulators are imported when they are needed. The list reads Gymnasium's registry and creates no
+environment.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from trellis.envs.batch import BatchEnv, Restorability
 
 ARRAYS, PHYSICS, EMULATORS = "batched arrays", "batched physics", "batched emulators"
 OBJECTS = "python objects"
-# By the module of an environment: whether it can be restored.
+# Restorability by the module of an environment.
 RESTORABLE = {
     "trellis.envs": Restorability.SERIALIZABLE.value,
     "gymnasium.envs.mujoco": Restorability.SERIALIZABLE.value,
@@ -30,28 +31,28 @@ RESTORABLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """An environment in the list of those that can be trained."""
+    """Entry of `list_environments`: an environment that can be trained."""
 
     env_id: str
-    """The id of the environment."""
+    """Id of the environment."""
     runs: str
-    """How it runs: batched physics, arrays or emulators, or Python objects."""
+    """Implementation: batched physics, batched arrays, batched emulators or Python objects."""
     restorable: str
-    """Whether it can be restored, which vine needs."""
+    """Whether the environment can be restored, which vine needs."""
     missing: str
-    """Command that installs what is missing; empty if it can be used now."""
+    """Command that installs a missing package; empty if nothing is missing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Batched:
-    """A batched implementation of our own."""
+    """Batched implementation of an environment in Trellis."""
 
     make: Callable[..., BatchEnv]
-    """Creates a batch from `num_envs`, `workers`, `nthread` and options."""
+    """Function that creates a batch from `num_envs`, `workers`, `nthread` and options."""
     options: set[str]
-    """Names of the options that it has."""
+    """Names of the options that the implementation supports."""
     runs: str
-    """How it runs, for the list."""
+    """Kind of the implementation, for the list."""
 
 
 def make(
@@ -62,28 +63,39 @@ def make(
     nthread: int = 0,
     **kwargs: Any,
 ) -> BatchEnv:
-    """Return the fastest batch that there is of an environment.
+    """Create a batch of an environment with the fastest implementation that is available.
 
     Args:
         env: An id (`trellis envs` lists them), or a callable that returns a new `gymnasium.Env`.
         num_envs: Size of the batch.
-        workers: Worker processes, for environments without a batched implementation; 0 for none.
-            Atari games have so many for each of their two lanes, or `nthread` if that is given.
-        nthread: Threads for batched physics; 0 for all cores.
-        **kwargs: Options of the environment. If ours does not have one of them, Gymnasium's own is
-            used. Environments without a batched implementation also have
-            `worker_timeout_seconds`, see `trellis.envs.gym.make.make_gym`.
+        workers: Number of worker processes, for environments without a batched implementation; 0
+            for none. For Atari games it is the number of processes for each of two lanes; 0 means
+            `nthread`, or one per core.
+        nthread: Number of threads for batched physics; 0 for all cores.
+        **kwargs: Options of the environment. If Trellis's implementation does not have one of
+            them, Gymnasium's implementation is used. Environments without a batched implementation
+            also have `worker_timeout_seconds`, see `trellis.envs.gym.make.make_gym`.
+
+    Returns:
+        A batch. Close it with `close` when it is no longer needed.
 
     Raises:
-        UnknownEnvironmentError: There is no such id.
+        UnknownEnvironmentError: No environment has this id.
         MissingExtraError: The environment needs a package that is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> batch = make("CartPole-v1", num_envs=2)
+        >>> batch.reset(np.arange(2), seeds=np.arange(2)).shape
+        (2, 4)
+        >>> batch.close()
     """
     if isinstance(env, str):
         spec = lookup.find_spec(env)
         ours = batched(spec)
         if ours is not None:
             options = dict(kwargs)
-            # Ours can always render pictures.
+            # Batched implementations can always render pictures.
             if options.get("render_mode") in (None, "rgb_array"):
                 options.pop("render_mode", None)
             if set(options) <= ours.options or spec.id.startswith("trellis/"):
@@ -94,7 +106,13 @@ def make(
 
 
 def list_environments() -> list[Listing]:
-    """Return what can be trained: batched environments first, then games, then all others."""
+    """Return all environments that can be trained: batched ones first, then games, then others.
+
+    Example:
+        >>> from trellis.envs import list_environments
+        >>> next(entry for entry in list_environments() if entry.env_id == "CartPole-v1").runs
+        'batched arrays'
+    """
     rank = {ARRAYS: 0, PHYSICS: 0, EMULATORS: 1, OBJECTS: 2}
     rows = [_listing(spec) for spec in lookup.listed()]
     return sorted(rows, key=lambda row: (rank[row.runs], row.env_id))
@@ -111,7 +129,10 @@ def _listing(spec: EnvSpec) -> Listing:
 
 
 def batched(spec: EnvSpec) -> Batched | None:
-    """Return our implementation of an environment, if there is one and its package is installed."""
+    """Return Trellis's implementation of an environment, or None.
+
+    It is None if there is no implementation or if its package is not installed.
+    """
     if spec.id in ("CartPole-v1", lookup.PAPER_CARTPOLE):
         return _cartpole(spec.id)
     if spec.id.startswith("ALE/") and lookup.installed("ale_py"):

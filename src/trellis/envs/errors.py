@@ -1,31 +1,39 @@
-"""The errors that a batch of environments raises."""
+"""Defines the errors that a batch of environments raises."""
 
 import functools
 from collections.abc import Callable
 
 MOST = 500
-"""Longest message of an environment that is repeated, in characters."""
+"""Number of characters after which the message of an environment is cut off."""
 
 
 class EnvError(RuntimeError):
-    """An environment misbehaved; the message says which one, where, and how to reproduce it."""
+    """An environment failed; the message says which one, at which step, and with which seed.
+
+    Args:
+        reason: What happened.
+        env_id: Id of the environment.
+        index: Index of the environment in its batch.
+        step: Step of the episode.
+        seed: Seed of the episode; None if the environment was never reset.
+    """
 
     def __init__(self, reason: str, *, env_id: str, index: int, step: int, seed: int | None):
         self.env_id, self.index, self.step, self.seed = env_id, index, step, seed
         self.reason = reason
         when = "before its first episode"
         if seed is not None:
-            when = f"step {step} of an episode that was reset with seed {seed}"
+            when = f"step {step} of the episode with seed {seed}"
         super().__init__(f"{env_id}: {reason} (environment {index} of its batch, {when})")
 
     def __reduce__(self) -> tuple[Callable[[], "EnvError"], tuple[()]]:
-        """Return how to rebuild the error, which has keyword arguments, in another process."""
+        """Return a constructor for pickle, because the error has keyword arguments."""
         where = {name: getattr(self, name) for name in ("env_id", "index", "step", "seed")}
         return functools.partial(type(self), self.reason, **where), ()
 
 
 class EnvRaisedError(EnvError):
-    """The environment raised; the original exception is the cause."""
+    """The environment raised an exception, which is the cause of this error."""
 
 
 class BadValueError(EnvError):
@@ -33,7 +41,7 @@ class BadValueError(EnvError):
 
 
 class BadShapeError(EnvError):
-    """The environment returned a shape, structure or dtype that its space does not have."""
+    """The environment returned a shape, structure or data type that does not match its space."""
 
 
 class WorkerTimeoutError(EnvError):
@@ -41,14 +49,14 @@ class WorkerTimeoutError(EnvError):
 
 
 class WorkerDiedError(EnvError):
-    """A worker process ended while it was needed."""
+    """A worker process ended unexpectedly."""
 
 
 class EnvInterrupted(KeyboardInterrupt):
-    """A KeyboardInterrupt that came out of an environment: a Ctrl-C there, or its own.
+    """A KeyboardInterrupt from an environment: a Ctrl-C while it ran, or one that it raised.
 
     Attributes:
-        error: Where it happened. Raise it where Ctrl-C cannot have been the reason.
+        error: Error that says where it happened. Raise it where Ctrl-C cannot be the reason.
     """
 
     def __init__(self, error: EnvError):
@@ -57,11 +65,11 @@ class EnvInterrupted(KeyboardInterrupt):
 
 
 class NotRestorableError(RuntimeError):
-    """The environment cannot be restored; the message says why and what would help."""
+    """The environment cannot be restored; the message gives the reason and a remedy."""
 
 
 def describe(error: BaseException) -> str:
-    """Return the kind and the message of an exception as one line of bounded length."""
+    """Return the type and the message of an exception as one line of limited length."""
     try:
         text = str(error)
     except BaseException as second:

@@ -1,9 +1,9 @@
-"""What the code of an environment must not change in the process that runs it.
+"""Protects the process from changes that the code of an environment makes.
 
 An environment is ordinary Python code. It may replace signal handlers, so that Ctrl-C no longer
 stops a run. It may close standard output, or change how NumPy treats overflow. It may fork a
-process that returns and would train a second time. `Guard` surrounds every call and restores what
-has changed.
+process that returns and would train a second time. `Guard` surrounds every call and undoes these
+changes.
 """
 
 import os
@@ -16,7 +16,7 @@ from trellis.signals import restore_handlers
 
 
 class Guard:
-    """Restores, after a call of an environment, what it may have changed in this process."""
+    """Context manager that undoes what a call of an environment changed in this process."""
 
     def __enter__(self) -> Self:
         self._pid, self._errors = os.getpid(), np.errstate()
@@ -24,7 +24,7 @@ class Guard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if os.getpid() != self._pid:  # A fork that came back: only its parent continues.
+        if os.getpid() != self._pid:  # This is a fork that returned: only its parent continues.
             os._exit(1)
         self._errors.__exit__(None, None, None)
         restore_handlers()
@@ -32,7 +32,7 @@ class Guard:
 
 
 def restore_streams() -> None:
-    """Open standard output and standard error again, where somebody has closed them.
+    """Open standard output and standard error again if they were closed.
 
     Otherwise the next file that is opened would receive what is printed.
     """

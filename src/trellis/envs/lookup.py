@@ -1,4 +1,4 @@
-"""From the id of an environment to its registration, with errors that say what to do instead."""
+"""Looks up the registration of an environment id, with errors that say what to do."""
 
 import difflib
 import importlib
@@ -13,7 +13,7 @@ PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis
 PAPER_CARTPOLE = "trellis/PaperCartPole-v0"
 MUJOCO = ("mujoco", "pip install 'trellis-rl[mujoco]'")
 ATARI = ("ale_py", "pip install 'trellis-rl[atari]'")
-# By the module of an environment: the package that it needs, and how to install it.
+# The package that an environment needs and how to install it, by the environment's module.
 NEEDS = {
     "gymnasium.envs.mujoco": MUJOCO,
     "gymnasium.envs.box2d": ("Box2D", "pip install 'gymnasium[box2d]'"),
@@ -28,17 +28,17 @@ class UnknownEnvironmentError(ValueError):
 
 
 class MissingExtraError(ImportError):
-    """The environment needs a package that is missing; the message says how to install it."""
+    """The environment needs a package that is not installed; the message says how to install it."""
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Return the registration of an id.
+    """Return the registration of an environment id.
 
     Args:
         env_id: An id such as `Hopper-v5`, or `module:id` to import the module that registers it.
 
     Raises:
-        UnknownEnvironmentError: Nothing is registered under this id.
+        UnknownEnvironmentError: No environment is registered under this id.
         MissingExtraError: The environment needs a package that is not installed.
     """
     module, colon, name = env_id.rpartition(":")
@@ -50,10 +50,10 @@ def find_spec(env_id: str) -> EnvSpec:
     if spec is None:
         raise _unknown(name)
     if _is_retired(spec):
-        raise UnknownEnvironmentError(f"{name} was retired by Gymnasium.{_suggestion(name)}")
+        raise UnknownEnvironmentError(f"Gymnasium has retired {name}.{_suggestion(name)}")
     command = missing_package(spec)
     if command:
-        raise MissingExtraError(f"{name} needs a package that is not installed: {command}")
+        raise MissingExtraError(f"{name} needs a package that is not installed. Run: {command}")
     return spec
 
 
@@ -61,12 +61,13 @@ def listed() -> list[EnvSpec]:
     """Return all registrations, without retired ids and without ALE's older ids."""
     register_atari()
     specs = [spec for spec in gymnasium.registry.values() if not _is_retired(spec)]
-    # ALE's games by their ALE ids alone: the older ids are the same games by other rules.
+    # ALE's games are listed by their ALE/ ids only. The older ids are the same games with other
+    # rules.
     return [s for s in specs if s.id.startswith("ALE/") or not module_of(s).startswith("ale_py")]
 
 
 def register_atari() -> None:
-    """Register the games of ale-py, if it is installed."""
+    """Register the games of ale-py with Gymnasium, if ale-py is installed."""
     if installed("ale_py"):
         gymnasium.register_envs(importlib.import_module("ale_py"))
 
@@ -84,41 +85,41 @@ def missing_package(spec: EnvSpec) -> str:
 
 
 def module_of(spec: EnvSpec) -> str:
-    """Return the module of an environment's class, as its registration has it."""
+    """Return the module of an environment's class, from its registration."""
     entry = spec.entry_point or spec.vector_entry_point
     return entry if isinstance(entry, str) else getattr(entry, "__module__", "")
 
 
 def _import(module: str, env_id: str) -> None:
-    """Import what registers an id; a module that does not exist is told from one that fails."""
+    """Import the module that registers an id; raise a clear error if it does not exist."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise UnknownEnvironmentError(
-            f"there is no module {error.name} for {env_id}: install its package, or run this in the"
-            f" folder that it is in"
+            f"the module {error.name} of {env_id} was not found: install its package, or run the"
+            " command in the folder that contains it"
         ) from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too: a module must not end the program.
         raise ImportError(
-            f"{env_id}: the module {module} cannot be imported, it raised {describe(error)}"
+            f"{env_id}: importing the module {module} raised {describe(error)}"
         ) from error
 
 
 def _is_retired(spec: EnvSpec) -> bool:
-    """Return whether this is an old id of Gymnasium, whose entry point does nothing but raise."""
+    """Return whether an id of Gymnasium is retired; its entry point then only raises an error."""
     return getattr(spec.entry_point, "__name__", "").startswith("_raise_")
 
 
 def _unknown(name: str) -> Exception:
     if (name.startswith("ALE/") or "NoFrameskip" in name) and not installed("ale_py"):
-        return MissingExtraError(f"{name} is an Atari game, which needs ale-py: {ATARI[1]}")
+        return MissingExtraError(f"{name} is an Atari game and needs ale-py. Run: {ATARI[1]}")
     return UnknownEnvironmentError(
-        f"there is no environment {name!r}.{_suggestion(name)} `trellis envs` lists all; those of"
-        " another package are found as 'package:id' or after importing it."
+        f"there is no environment {name!r}.{_suggestion(name)} `trellis envs` lists all ids. For an"
+        " environment of another package, use 'package:id' or import the package first."
     )
 
 
@@ -132,7 +133,7 @@ def _suggestion(name: str) -> str:
 
 
 def _likeness(name: str, env_id: str) -> float:
-    """Return how similar two ids are, whole or without namespace and version."""
+    """Return the similarity of two ids: the larger of whole and without namespace and version."""
 
     def base(text: str) -> str:
         return text.rpartition("/")[2].partition("-v")[0]

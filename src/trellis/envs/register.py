@@ -1,7 +1,7 @@
-"""Our tasks as Gymnasium environments, for `gymnasium.make` and any library that builds on it.
+"""Registers the paper's tasks with Gymnasium, for `gymnasium.make` and libraries that use it.
 
 Importing `trellis.envs` registers them; `gymnasium.make("trellis.envs:trellis/PaperHopper-v0")`
-does both at once. MuJoCo is not imported until an environment is made.
+does both at once. MuJoCo is not imported until an environment is created.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,24 @@ from trellis.envs.catalog import make
 from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO
 
 IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE)
+"""Ids of the paper's tasks."""
 MAX_EPISODE_STEPS = 1000
-# Episodes without a given seed have one below this, from the environment's own generator.
+"""Time limit of the paper's tasks."""
+# Without a seed from the caller, the environment's generator chooses one below this number.
 _SEEDS = 2**31
 
 
 def register_envs() -> None:
-    """Register our tasks with Gymnasium, once."""
+    """Register the paper's tasks with Gymnasium; a second call does nothing.
+
+    Importing `trellis.envs` calls this function.
+
+    Example:
+        >>> import gymnasium
+        >>> register_envs()
+        >>> "trellis/PaperHopper-v0" in gymnasium.registry
+        True
+    """
     for env_id in IDS:
         if env_id not in gymnasium.registry:
             gymnasium.register(
@@ -42,7 +53,13 @@ def _metadata(batch: BatchEnv) -> dict[str, Any]:
 
 
 class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
-    """A batch of one as `gymnasium.Env`; the time limit is Gymnasium's own wrapper."""
+    """A batch of one environment as `gymnasium.Env`; Gymnasium's wrapper applies the time limit.
+
+    Args:
+        env_id: Id of the environment.
+        render_mode: "rgb_array" for pictures, or None.
+        **options: Options of the environment.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
@@ -56,7 +73,7 @@ class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start an episode with `seed`, or with the next number of the last seed's stream."""
+        """Start an episode with `seed`, or with a seed from the environment's own generator."""
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(_SEEDS))
@@ -82,6 +99,12 @@ class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     The step after the end of an episode resets that environment, ignores its action and has reward
     0 (`AutoresetMode.NEXT_STEP`).
+
+    Args:
+        env_id: Id of the environment.
+        num_envs: Size of the batch.
+        render_mode: "rgb_array" for pictures, or None.
+        **options: Options of the environment.
     """
 
     def __init__(
@@ -103,7 +126,13 @@ class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start episodes in all environments with seeds seed, seed + 1, … or one for each."""
+        """Start an episode in every environment.
+
+        Args:
+            seed: Seed of the first environment (the others have seed + 1, seed + 2, …), or one seed
+                per environment, or None for random seeds.
+            options: Ignored.
+        """
         first = seed if seed is None or isinstance(seed, int) else next(iter(seed), None)
         super().reset(seed=first)
         seeds = self.np_random.integers(_SEEDS, size=self.num_envs)

@@ -1,4 +1,4 @@
-"""Arrays in memory that worker processes share, and the division of a batch among workers."""
+"""Lays out arrays in memory that worker processes share, and divides a batch among workers."""
 
 import mmap
 from collections.abc import Mapping
@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT = 64
+"""Alignment of each array in bytes: a cache line."""
 Fields = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
-"""Shape and dtype of arrays by their names."""
+"""Shape and data type of arrays, by name."""
 
 
 class SharedArrays:
-    """Arrays in one block of memory, each aligned to a cache line.
+    """Layout of named arrays in one block of memory, each aligned to a cache line.
 
     Args:
-        fields: Name, shape and dtype of each array.
+        fields: Name, shape and data type of each array.
     """
 
     def __init__(self, fields: Fields):
@@ -28,7 +29,7 @@ class SharedArrays:
             self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
 
     def views(self, memory: mmap.mmap) -> dict[str, NDArray[Any]]:
-        """Return the arrays as they lie in the memory."""
+        """Return the arrays as views of the memory."""
         return {
             name: np.ndarray(shape, dtype, memory, offset)
             for name, (offset, shape, dtype) in self._places.items()
@@ -36,5 +37,10 @@ class SharedArrays:
 
 
 def split(start: int, stop: int, count: int) -> list[int]:
-    """Return the edges of `count` nearly equal parts of a range."""
+    """Return the `count` + 1 edges of `count` nearly equal parts of a range.
+
+    Example:
+        >>> split(0, 10, 3)
+        [0, 3, 6, 10]
+    """
     return [start + (stop - start) * i // count for i in range(count + 1)]

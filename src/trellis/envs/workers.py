@@ -1,13 +1,13 @@
-"""Worker processes that run environments: how they start, are told what to do, and end.
+"""Starts, controls and ends worker processes that run environments.
 
-A worker is a program of its own. It is not a fork, because JAX has threads in this process, and not
-a child of `multiprocessing`, which would import the caller's main module into each. A socket goes
-to each worker and one block of shared memory to all of them.
+A worker is a separate program. It is not a fork, because JAX has threads in this process. It is not
+a child of `multiprocessing` either, which would import the caller's main module into every worker.
+Each worker has its own socket, and all workers share one block of memory.
 
-The parent sends a command, which is a method of the worker's server with its arguments, and the
-worker answers with what it returned or with the exception that it raised. A worker ends when its
-socket closes, and within a second of the death of its parent, whatever it is doing. It leads a
-process group, which ends with it: so do the processes that its environments have started.
+The parent sends a command: a method of the worker's server, with arguments. The worker answers with
+the result or with the exception that the command raised. A worker ends when its socket closes. It
+also ends within a second after its parent dies, whatever it is doing. Each worker leads a process
+group: the processes that its environments started end with it.
 """
 
 import contextlib
@@ -29,22 +29,24 @@ from typing import Any, NamedTuple, NoReturn
 import cloudpickle
 
 START_SECONDS = 180.0
-"""How long a worker may take to start: a busy machine needs long to import its packages."""
+"""Time limit for the start of a worker; on a busy machine imports take long."""
 CLOSE_SECONDS = 5.0
+"""Time limit for the end of a worker."""
 END_SECONDS = 0.5
-"""Time for a worker to end by itself after its socket was closed."""
+"""Time that a worker has to end by itself after its socket closes."""
 WATCH_SECONDS = 0.5
-"""Time between two looks at the other process: whether the worker, or its parent, is alive."""
+"""Time between two checks whether the worker, or its parent, is alive."""
 
 _PROGRAM = "from trellis.envs.workers import main; main()"
 Slot = tuple[subprocess.Popen[bytes], Connection]
+"""Process of a worker, and the connection to it."""
 
 
 class WorkerLostError(RuntimeError):
     """A worker process ended, or did not answer in time.
 
     Attributes:
-        exit_code: Exit code of the process; None if it is still running and silent.
+        exit_code: Exit code of the process; None if it is still running but does not answer.
     """
 
     def __init__(self, exit_code: int | None):
@@ -53,7 +55,7 @@ class WorkerLostError(RuntimeError):
 
 
 class WorkerFailedError(RuntimeError):
-    """A command raised in a worker process; the message is its traceback there.
+    """A command raised an exception in a worker process; the message is the worker's traceback.
 
     Attributes:
         error: The exception, with its cause.
@@ -65,21 +67,23 @@ class WorkerFailedError(RuntimeError):
 
 
 class Failure(NamedTuple):
-    """An exception and its cause, pickled, and its traceback."""
+    """Answer of a worker whose command raised an exception."""
 
     pickled: bytes
+    """The exception and its cause, pickled."""
     text: str
+    """Traceback in the worker."""
 
 
 class Workers:
-    """Worker processes with a socket each and one block of memory for all.
+    """Group of worker processes, each with a socket, and one block of memory for all.
 
     Args:
         build: Creates the server of a worker, in its process, from the file descriptor of the
             shared memory and the worker's arguments. It must be importable.
         arguments: The arguments of each worker.
-        answer_seconds: How long a worker may take to answer by default.
-        environment: Environment variables of the workers besides those of this process.
+        answer_seconds: Default time limit for an answer.
+        environment: Additional environment variables of the workers.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class Workers:
         environment: Mapping[str, str] | None = None,
     ):
         if not hasattr(socket, "AF_UNIX"):
-            raise OSError("worker processes need Unix sockets: Linux, macOS, or WSL on Windows")
+            raise OSError("worker processes need Unix sockets: use Linux, macOS, or WSL on Windows")
         self._build, self._arguments = build, arguments
         self._answer_seconds = answer_seconds
         self._environment = {
@@ -102,7 +106,7 @@ class Workers:
         self._memory_fd = _anonymous_file()
         self._slots: dict[int, Slot] = {}
         self._owing: set[int] = set()
-        """Workers that have yet to answer."""
+        """Workers whose answer has not been received yet."""
         self._lost: set[int] = set()
         self.close = weakref.finalize(self, _release, self._slots, self._memory_fd)
         """Ends all processes and releases the memory."""
@@ -116,12 +120,12 @@ class Workers:
         return [process.pid for process, _ in self._slots.values()]
 
     def allocate(self, size: int) -> mmap.mmap:
-        """Return the shared memory with this many bytes; those never written take no memory."""
+        """Return the shared memory with this many bytes; pages that are never written use none."""
         os.ftruncate(self._memory_fd, size)
         return mmap.mmap(self._memory_fd, size)
 
     def start(self) -> None:
-        """Start all processes; their first answers say that their servers are ready."""
+        """Start all processes; the first answer of each says that its server is ready."""
         for worker in range(len(self)):
             self._start(worker)
 
@@ -141,9 +145,15 @@ class Workers:
         self._post(worker, self._build, self._arguments[worker])
 
     def send(self, worker: int, command: Callable[..., Any], *arguments: Any) -> None:
-        """Send a command, a method of the server; whether it arrived shows in `receive`.
+        """Send a command to a worker; `receive` must follow, and reports a lost worker.
 
-        An answer that nobody received, because of Ctrl-C or another error, is discarded first.
+        If the answer to an earlier command was not received, because of Ctrl-C or an error, it is
+        discarded first.
+
+        Args:
+            worker: Index of the worker.
+            command: A method of the server.
+            *arguments: Arguments of the method.
         """
         if worker in self._owing:
             with contextlib.suppress(WorkerFailedError, WorkerLostError):
@@ -159,8 +169,12 @@ class Workers:
     def receive(self, worker: int, seconds: float | None = None) -> Any:
         """Return the answer of a worker.
 
+        Args:
+            worker: Index of the worker.
+            seconds: Time limit; `answer_seconds` by default.
+
         Raises:
-            WorkerFailedError: The command raised.
+            WorkerFailedError: The command raised an exception.
             WorkerLostError: The process ended, or did not answer in time. It must be replaced.
         """
         process, connection = self._slot(worker)
@@ -184,7 +198,7 @@ class Workers:
         return answer
 
     def replace(self, worker: int) -> int | None:
-        """End what is left of a worker and start another; return the exit code of the old one."""
+        """End a worker, start a new one in its place, and return the exit code of the old one."""
         slot = self._slot(worker)
         _end([slot])
         self._start(worker)
@@ -192,7 +206,7 @@ class Workers:
 
     def _slot(self, worker: int) -> Slot:
         if worker not in self._slots:
-            raise RuntimeError("this batch was closed; make a new one")
+            raise RuntimeError("this batch of environments is closed: create a new one")
         return self._slots[worker]
 
 
@@ -203,7 +217,7 @@ def _release(slots: dict[int, Slot], memory_fd: int) -> None:
 
 
 def _end(slots: Collection[Slot]) -> None:
-    """Close the sockets, so that workers end by themselves, and kill what is left of them."""
+    """Close the sockets, which makes workers end, and kill what is left of their groups."""
     for _, connection in slots:
         connection.close()
     deadline = time.monotonic() + END_SECONDS
@@ -216,9 +230,9 @@ def _end(slots: Collection[Slot]) -> None:
 
 
 def _poll(process: subprocess.Popen[bytes], connection: Connection, seconds: float) -> bool:
-    """Wait for an answer; return whether there is one.
+    """Wait for an answer and return whether there is one.
 
-    Looks at the process now and then: one that it has forked may hold its socket open.
+    The function also checks the process, because a fork of it may hold its socket open.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -230,7 +244,7 @@ def _poll(process: subprocess.Popen[bytes], connection: Connection, seconds: flo
 
 
 def _anonymous_file() -> int:
-    """Return a file without a name, in memory where the system can; it ends with its last user."""
+    """Return a file without a name, in memory if possible; it vanishes with its last user."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("trellis")
     with tempfile.TemporaryFile() as file:
@@ -238,7 +252,7 @@ def _anonymous_file() -> int:
 
 
 def _portable(error: BaseException | None) -> BaseException | None:
-    """Return the exception itself where it survives pickling, else one with its text."""
+    """Return the exception itself if it can be pickled, else an exception with its text."""
     try:
         cloudpickle.loads(cloudpickle.dumps(error))
     except BaseException:
@@ -248,11 +262,11 @@ def _portable(error: BaseException | None) -> BaseException | None:
 
 def main() -> None:
     """Run a worker: build its server, then answer commands until the parent closes the socket."""
-    # The parent decides when its workers end, also if somebody signals all of its processes.
+    # The parent decides when its workers end, even if someone signals all of its processes.
     for name in ("SIGINT", "SIGHUP", "SIGTTOU"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    # Not ignored, which the processes of an environment would inherit: they end by this signal.
+    # Processes of an environment would inherit SIG_IGN, so SIGTERM gets an empty handler.
     signal.signal(signal.SIGTERM, lambda *_: None)
     socket_fd, memory_fd, parent = (int(argument) for argument in sys.argv[1:])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -263,11 +277,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(0)  # Threads that an environment has left would keep the process.
+    os._exit(0)  # Threads of an environment would keep the process alive.
 
 
 def _serve(connection: Connection, memory_fd: int) -> NoReturn:
-    """Answer commands for ever; the first one builds the server."""
+    """Answer commands until the socket closes; the first command builds the server."""
     server, me = None, os.getpid()
     while True:
         command, arguments = connection.recv()
@@ -279,13 +293,13 @@ def _serve(connection: Connection, memory_fd: int) -> NoReturn:
         except BaseException as error:
             pickled = cloudpickle.dumps((_portable(error), _portable(error.__cause__)))
             answer = Failure(pickled, "".join(traceback.format_exception(error)))
-        if os.getpid() != me:  # A fork that came back: only its parent answers.
+        if os.getpid() != me:  # This is a fork that returned: only its parent answers.
             os._exit(1)
         connection.send(answer)
 
 
 def _end_with(parent: int) -> NoReturn:
-    """End this process and its group when the parent has died."""
+    """End this process and its group when the parent dies."""
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)
     os.killpg(0, signal.SIGKILL)

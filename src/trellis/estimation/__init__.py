@@ -1,1 +1,1 @@
-"""What the samples say: returns, a critic, the surrogate objective and its constraint."""
+"""Estimates returns, advantages, a critic and the surrogate objective from samples (Sec. 5)."""

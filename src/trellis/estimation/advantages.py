@@ -1,9 +1,9 @@
-"""What the samples are worth: advantages along single paths, Q-values of vine's rollouts (Sec. 5).
+"""Estimates advantages along single paths and Q-values of vine's rollouts (Sec. 5).
 
 `estimate` is a pure function of samples, critic and settings. `state_batch` turns its values into
-the `StateBatch` that the surrogate takes. A single path gives every state the one action that was
-taken there (Sec. 5.1). A vine gives K actions to the states of its rollout set, which alone make up
-L; the mean KL and the Fisher matrix are over all states of the trunks (Sec. 5.2).
+the `StateBatch` that the surrogate needs. With single path, every state has the one action that was
+executed there (Sec. 5.1). With vine, only the states of the rollout set, with K actions each, enter
+L; the mean KL and the Fisher matrix use all states of the trunks (Sec. 5.2).
 """
 
 import functools
@@ -22,19 +22,19 @@ from trellis.sampling.samples import Branches, Samples
 
 @dataclass(frozen=True)
 class CriticFit:
-    """The critic after its fit to an iteration's samples, and how well it predicted them before."""
+    """Result of the critic fit on one iteration's samples."""
 
     critic: CriticState
-    """The fitted critic."""
+    """State of the fitted critic."""
     loss: Moments
-    """Mean squared error during the fit, counted by samples."""
+    """Mean squared error during the fit; its count is the number of samples."""
     advantage: Moments
-    """Moments of the advantages: what the critic left unexplained."""
+    """Moments of the advantages, which the critic before the fit did not explain."""
     target: Moments
     """Moments of the returns that the critic was fitted to."""
 
     def merge(self, other: "CriticFit") -> "CriticFit":
-        """Return one fit for two shards: critics are averaged by their numbers of samples."""
+        """Return the combined fit of two shards; critics are averaged, weighted by samples."""
         loss = self.loss.merge(other.loss)
         return CriticFit(
             average_critics(self.critic, other.critic, float(other.loss.count / loss.count)),
@@ -45,18 +45,18 @@ class CriticFit:
 
     @property
     def explained_variance(self) -> float | None:
-        """1 − Var(advantage)/Var(return); None where all returns are the same."""
+        """Explained variance, 1 − Var(advantage)/Var(return); None if all returns are equal."""
         total = self.target.variance
         return float(1 - self.advantage.variance / total) if total > 0 else None
 
 
 class Estimated(NamedTuple):
-    """Statistics of what an iteration's samples are worth."""
+    """Statistics of the estimated values of one iteration."""
 
     values: Moments
     """Moments of the advantages; with vine, of the differences among the actions of a state."""
     critic_fit: CriticFit | None
-    """The critic's fit, if there is a critic."""
+    """The critic fit; None without a critic."""
 
 
 def estimate(
@@ -68,19 +68,19 @@ def estimate(
     reward_scale: float = 1.0,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, Estimated]:
-    """Estimate what the samples are worth by the critic as it is, then fit the critic to them.
+    """Estimate advantages or Q-values with the current critic, then fit the critic.
 
     Args:
-        samples: an iteration's samples.
-        critic: what estimates V, if anything does.
-        state: the critic's parameters.
-        settings: discount, λ and the like.
-        reward_scale: rewards are divided by it.
-        rng: orders the minibatches of the fit.
+        samples: Samples of one iteration.
+        critic: Description of the critic, or None.
+        state: Parameters of the critic.
+        settings: Discount factor, λ and other settings.
+        reward_scale: Number that rewards are divided by.
+        rng: Source of the order of minibatches in the fit.
 
     Returns:
-        Advantages (time, env) of single paths, or Q-values (state, action) of a vine; and their
-        statistics with the critic's fit.
+        Advantages (time, env) of single paths, or Q-values (state, action) of vine's rollouts; and
+        their statistics with the critic fit.
     """
     reward = samples.reward / reward_scale
     advantage = critic_fit = value_of = None
@@ -105,9 +105,14 @@ def estimate(
 def rollout_values(
     branches: Branches, reward_scale: float, value_of: ValueFunction | None = None
 ) -> np.ndarray:
-    """Return Q̂ = Σ γᵗ r_t of every rollout, (state, action), in units of `reward_scale`.
+    """Return Q̂ = Σ γᵗ r_t of every rollout, (state, action), divided by `reward_scale`.
 
-    With a value function, V of the last state stands for what follows a rollout that was cut.
+    With a value function, γᵗ·V of the last state is added if the rollout did not terminate.
+
+    Args:
+        branches: The rollouts.
+        reward_scale: Number that rewards are divided by.
+        value_of: Value function of the critic; None adds nothing, as in the paper.
     """
     q = branches.reward_sum / reward_scale
     if value_of is None:
@@ -116,9 +121,9 @@ def rollout_values(
 
 
 def moments_of_advantages(values: np.ndarray) -> Moments:
-    """Return the moments of advantages, their variance in the advantages' own precision.
+    """Return the moments of advantages, with the variance in the advantages' own precision.
 
-    The mean is taken in double precision, so that equal values leave nothing behind when it is
+    The mean is computed in double precision, so that equal values become exactly 0 when it is
     subtracted. Centering before squaring keeps the digits of values that are far from 0.
     """
     mean = values.mean(dtype=np.float64)
@@ -135,13 +140,13 @@ def moments_by_state(q: np.ndarray) -> Moments:
 def state_batch(
     samples: Samples, values: np.ndarray, moments: Moments, settings: EstimationConfig
 ) -> StateBatch:
-    """Return the states with their actions and values, as the surrogate takes them.
+    """Return the states with their actions and values, in the form that the surrogate needs.
 
     Args:
-        samples: an iteration's samples.
-        values: what `estimate` found.
-        moments: moments of the values of all shards, by which they are centered and scaled.
-        settings: how values are rescaled, and whether states are discounted.
+        samples: Samples of one iteration.
+        values: Values that `estimate` returned.
+        moments: Moments of the values of all shards, used to center and scale them.
+        settings: Settings for rescaling values and for discounting states.
     """
     weight = state_weights(samples, settings.gamma if settings.discount_states else 1.0)
     if samples.branches is not None:
@@ -161,12 +166,12 @@ def state_batch(
 def vine_batch(
     samples: Samples, branches: Branches, q: np.ndarray, weight: np.ndarray
 ) -> StateBatch:
-    """Return all states of the trunks; those of the rollout set have K actions and Q-values."""
+    """Return the batch of all trunk states; those of the rollout set have K actions and values."""
     n = weight.size
     indices = np.ravel_multi_index(tuple(branches.place.T), weight.shape)
 
     def scatter(values: np.ndarray) -> np.ndarray:
-        """Return values of the rollout set among zeros for the other states."""
+        """Return an array over all states: `values` in the rollout set, zeros elsewhere."""
         everywhere = np.zeros((n, *values.shape[1:]), values.dtype)
         everywhere[indices] = values
         return everywhere
@@ -182,9 +187,12 @@ def vine_batch(
 
 
 def rescale(values: np.ndarray, how: str, moments: Moments) -> np.ndarray:
-    """Return advantages as they are ("raw"), centered ("center"), or with std 1 ("standardize").
+    """Return advantages unchanged ("raw"), centered ("center") or standardized ("standardize").
 
-    `moments` are those of the advantages of all shards.
+    Args:
+        values: The advantages.
+        how: "raw", "center" or "standardize".
+        moments: Moments of the advantages of all shards.
     """
     number = values.dtype.type
     if how != "raw":
@@ -195,9 +203,14 @@ def rescale(values: np.ndarray, how: str, moments: Moments) -> np.ndarray:
 
 
 def rescale_by_state(q: np.ndarray, how: str, moments: Moments) -> np.ndarray:
-    """Return Q-values divided by the std of their differences within a state ("standardize").
+    """Return Q-values, divided by the std of their differences within a state if "standardize".
 
-    Vine's estimators ignore what the actions of a state have in common, so the mean stays.
+    Vine's estimators ignore a constant added to all actions of a state, so the mean is kept.
+
+    Args:
+        q: Q-values, (state, action).
+        how: "raw", "center" or "standardize".
+        moments: Moments of the differences within states, over all shards.
     """
     if how != "standardize":
         return q
@@ -205,6 +218,9 @@ def rescale_by_state(q: np.ndarray, how: str, moments: Moments) -> np.ndarray:
 
 
 def state_weights(samples: Samples, discount: float) -> np.ndarray:
-    """Return the weight of every state, (time, env): γᵗ for ρ_π of the paper, or 1."""
+    """Return the weight of every state, (time, env): `discount`ᵗ, with t the time in the episode.
+
+    With `discount` = γ the weights give the paper's ρ_π; with 1 all states count equally.
+    """
     ones = np.ones(samples.reward.shape, np.float32)
     return ones if discount == 1.0 else ones * (discount**samples.age).astype(np.float32)

@@ -1,7 +1,8 @@
-"""V(s): what a state is worth under the policy. The paper has none; people expect one today.
+"""Defines critics, which estimate the value V(s) of a state under the policy.
 
-Two kinds with one interface: least squares on fixed features, and a network fitted by Adam. Both
-keep all they know in a dictionary of arrays, which is what a checkpoint writes.
+Departs from the paper, which has no critic. There are two kinds with one interface: least squares
+on fixed features, and a network fitted by Adam. Each keeps its whole state in a dictionary of
+arrays, which checkpoints store.
 """
 
 import functools
@@ -27,14 +28,20 @@ CriticState = dict[str, np.ndarray]
 """Parameters of a critic and of its optimizer, by name."""
 
 PICTURES_AT_ONCE = 32
-"""Pictures whose values or gradients are computed together: few enough to stay near the cache."""
+"""Number of pictures that are evaluated together; small enough for the cache."""
 
 
 def average_critics(one: CriticState, other: CriticState, share: float) -> CriticState:
-    """Return the weighted mean of two critics; `share` is the weight of the other one."""
+    """Return the weighted mean of two critics.
+
+    Args:
+        one: State of the first critic.
+        other: State of the second critic.
+        share: Weight of the second critic, in [0, 1].
+    """
 
     def average(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        # There is no number of Adam steps in between.
+        # The count of Adam steps is an integer and has no mean, so the larger one is used.
         return np.maximum(a, b) if a.dtype.kind in "iu" else a + (b - a) * share
 
     return {name: average(np.asarray(one[name]), np.asarray(other[name])) for name in one}
@@ -42,7 +49,10 @@ def average_critics(one: CriticState, other: CriticState, share: float) -> Criti
 
 @dataclass(frozen=True)
 class MLPCritic:
-    """A tanh network, for pictures after convolutions; its fit is one compiled program."""
+    """Critic that is a network: tanh layers, preceded by convolutions for pictures.
+
+    The whole fit is one compiled program.
+    """
 
     features: int | tuple[int, int, int]
     """Number of features, or (frames, height, width) of pictures."""
@@ -53,14 +63,14 @@ class MLPCritic:
 
     @property
     def network(self) -> MLP | ConvNet:
-        """The network, with one output."""
+        """Network with one output, the value."""
         hidden = self.settings.critic_hidden
         if isinstance(self.features, int):
             return MLP(self.features, hidden, 1, output_scale=1.0)
         return ConvNet(self.features, self.channels, hidden, 1, output_scale=1.0)
 
     def init(self, rng: np.random.Generator) -> CriticState:
-        """Return orthogonal weights and the initial state of Adam."""
+        """Return the initial state: orthogonal weights and the state of Adam."""
         weights = np.concatenate([w.ravel() for w in self.network.init(rng)]).astype(np.float32)
         zeros = np.zeros_like(weights)
         return {
@@ -71,10 +81,15 @@ class MLPCritic:
         }
 
     def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """Return V of observations (..., features) that are `age` (...) steps into an episode.
+        """Return V of observations (..., features).
 
-        NumPy computes it, because their number varies from call to call. Pictures are gathered and
-        evaluated a few at a time.
+        NumPy computes the values of vectors, because the number of observations varies from call to
+        call. Pictures are gathered and evaluated a few at a time.
+
+        Args:
+            state: State of the critic.
+            observation: Normalized observations.
+            age: Time in the episode of each observation; this critic ignores it.
         """
         del age
         if not isinstance(self.features, int):
@@ -90,7 +105,7 @@ class MLPCritic:
             rows, frames = observation.reshape(-1, *stack), None
         n = len(rows)
         pieces = 1
-        while pieces * PICTURES_AT_ONCE < n:  # a handful of sizes to compile for
+        while pieces * PICTURES_AT_ONCE < n:  # powers of 2, so that few sizes are compiled
             pieces *= 2
         padded = np.zeros((pieces * PICTURES_AT_ONCE, *rows.shape[1:]), rows.dtype)
         padded[:n] = rows
@@ -107,7 +122,16 @@ class MLPCritic:
         target: Array,
         rng: np.random.Generator,
     ) -> tuple[CriticState, float]:
-        """Fit V to `target` (n,) by epochs of Adam, each in its own random order.
+        """Fit V to `target` with Adam; every epoch has its own random order.
+
+        If the fit diverges, the state stays as it was, with a warning.
+
+        Args:
+            state: State of the critic.
+            observation: Normalized observations, (n, ...).
+            age: Time in the episode of each observation; this critic ignores it.
+            target: Returns, (n,).
+            rng: Source of the order of minibatches.
 
         Returns:
             The new state, and the mean squared error during the fit.
@@ -173,7 +197,7 @@ def _fit(
 def _predict(
     network: Network, vector: Array, chunks: Array, count: Array, frames: Array | None
 ) -> Array:
-    """Return V of the first `count` chunks, (chunks, size)."""
+    """Return V of the observations in the first `count` chunks, (chunks, size)."""
     weights, _ = unflatten(network, vector)
 
     def body(index: Array, values: Array) -> Array:
@@ -186,9 +210,9 @@ def _predict(
 def _in_pieces(
     mean_of: Callable[[Array, Array], Any], network: Network, vector: Array, rows: Array
 ) -> Any:
-    """Return the mean over a minibatch of what `mean_of` gives for some of its rows.
+    """Return the mean over a minibatch, given a function that returns the mean over some rows.
 
-    A minibatch of pictures is computed a few at a time, which is faster than all at once.
+    Pictures are computed a few at a time, which is faster than all at once.
     """
     if isinstance(network, MLP) or len(rows) <= PICTURES_AT_ONCE:
         return mean_of(vector, rows)
@@ -204,24 +228,26 @@ def _in_pieces(
 
 
 def _gather(frames: Array | None, observation: Array) -> Array:
-    """Return the observations; stacks of frames, if `observation` holds the indices of frames."""
+    """Return the observations; if there are frames, `observation` holds indices into them."""
     return observation if frames is None else frames[observation]
 
 
 @dataclass(frozen=True)
 class LinearCritic:
-    """Ridge regression on the observation, its squares, and powers of the time in the episode."""
+    """Critic by ridge regression on the observation, its squares, and powers of the time."""
 
     features: int
+    """Number of features of an observation."""
     ridge: float = 1e-5
+    """Regularization per sample."""
 
     def init(self, rng: np.random.Generator) -> CriticState:
-        """Return coefficients of 0."""
+        """Return the initial state: all coefficients are 0."""
         del rng
         return {"coefficients": np.zeros(2 * self.features + 4)}
 
     def predict(self, state: CriticState, observation: Array, age: Array) -> np.ndarray:
-        """Return the features times their coefficients."""
+        """Return V of observations (..., features) at time `age` (...) in their episodes."""
         return (self._expand(observation, age) @ state["coefficients"]).astype(np.float32)
 
     def fit(
@@ -232,7 +258,11 @@ class LinearCritic:
         target: Array,
         rng: np.random.Generator,
     ) -> tuple[CriticState, float]:
-        """Fit the coefficients in closed form."""
+        """Fit the coefficients to `target` (n,) in closed form.
+
+        Returns:
+            The new state, and the mean squared error of the old one.
+        """
         del rng
         x = self._expand(observation, age)
         gram = x.T @ x + self.ridge * len(x) * np.eye(x.shape[1])
@@ -255,4 +285,4 @@ class LinearCritic:
 
 
 Critic: TypeAlias = MLPCritic | LinearCritic
-"""What estimates V: `init` a state, `predict` V with it, `fit` it to returns."""
+"""A critic: `init` creates its state, `predict` returns V, `fit` fits the state to returns."""

@@ -1,9 +1,12 @@
-"""Returns and advantages along paths (Sec. 5.1, and GAE by Schulman et al., 2016).
+"""Computes returns and advantages along paths (Sec. 5.1; GAE is from Schulman et al., 2016).
 
-All follow one recurrence, y_t = x_t + d_t·y_{t+1}, over arrays in (time, environment) order. After
-an episode `terminated`, nothing is worth anything. One that was `truncated`, or cut by the end of
-the batch, would have continued: with a critic the rest is V of the last observation; without one it
-counts as zero, as in the paper's discounted sums along finite paths.
+All of them follow one recurrence over arrays in (time, environment) order:
+
+    y_t = x_t + d_t·y_{t+1}
+
+After an episode `terminated`, the value of the rest is 0. An episode that was `truncated`, or cut
+by the end of the batch, would have continued. With a critic, the value of the rest is V of the last
+observation. Without a critic it counts as 0, as in the paper's discounted sums along finite paths.
 """
 
 from collections.abc import Callable
@@ -17,9 +20,9 @@ from trellis.arrays import Array
 from trellis.sampling.samples import Samples
 
 ValueFunction = Callable[[Array, Array], np.ndarray]
-"""A function from observations and their time in the episode to V."""
+"""A function from observations and their times in the episode to V."""
 Grid = Float[Array, "time env"]
-"""A number for every step of every environment."""
+"""One number for every step of every environment."""
 
 
 @jax.jit
@@ -36,10 +39,15 @@ def discounted_sums(x: Grid, decay: Grid) -> Grid:
 
 
 def successor_values(samples: Samples, value: Grid, value_of: ValueFunction) -> Grid:
-    """Return V(s_{t+1}) for every step; `value` is V(s_t).
+    """Return V(s_{t+1}) for every step.
 
-    It is V of the final observation where an episode was truncated, 0 where it terminated, and V of
-    the last observation at the end of the batch.
+    It is V of the final observation if the episode was truncated, 0 if it terminated, and V of the
+    last observation at the end of the batch.
+
+    Args:
+        samples: Samples of one iteration.
+        value: V(s_t) for every step.
+        value_of: Value function of the critic.
     """
     final_at = tuple(samples.final_at.T)
     final_value = value_of(samples.final_observation, samples.age[final_at] + 1)
@@ -51,7 +59,7 @@ def successor_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
 
 
 def path_returns(reward: Grid, samples: Samples, gamma: float) -> Grid:
-    """Return Q̂_t = Σ γᵏ r_{t+k} along the path, to the end of the episode or of the batch."""
+    """Return Q̂_t = Σ γᵏ r_{t+k}, summed to the end of the episode or of the batch."""
     decay = np.where(samples.ended, 0.0, gamma)
     return np.asarray(discounted_sums(_single(reward), _single(decay)))
 
@@ -59,7 +67,18 @@ def path_returns(reward: Grid, samples: Samples, gamma: float) -> Grid:
 def gae(
     reward: Grid, samples: Samples, value: Grid, successor: Grid, gamma: float, lam: float
 ) -> Grid:
-    """Return Â_t = Σ (γλ)ᵏ δ_{t+k} with δ = r + γV(s') − V(s)."""
+    """Return the generalized advantage estimates Â_t = Σ (γλ)ᵏ δ_{t+k}.
+
+    δ_t is r_t + γV(s_{t+1}) − V(s_t).
+
+    Args:
+        reward: Rewards r_t.
+        samples: Samples of one iteration, which say where episodes ended.
+        value: V(s_t) for every step.
+        successor: V(s_{t+1}) for every step, from `successor_values`.
+        gamma: Discount factor γ.
+        lam: λ, in [0, 1].
+    """
     delta = reward + gamma * np.asarray(successor) - value
     decay = np.where(samples.ended, 0.0, gamma * lam)
     return np.asarray(discounted_sums(_single(delta), _single(decay)))
@@ -68,9 +87,13 @@ def gae(
 def running_returns(
     reward: Grid, ended: Bool[Array, "time env"], before: Float[Array, " env"], gamma: float
 ) -> Grid:
-    """Return R_t = r_t + γR_{t−1}, which starts over after each episode.
+    """Return R_t = r_t + γR_{t−1}, which restarts at 0 after each episode.
 
-    `before` is R of the step before the first, 0 where an episode ended there.
+    Args:
+        reward: Rewards r_t.
+        ended: Whether each step ended its episode.
+        before: R before the first step; 0 if an episode starts there.
+        gamma: Discount factor γ.
     """
     new = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
     decay = np.where(new, 0.0, gamma)

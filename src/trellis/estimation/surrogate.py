@@ -1,16 +1,17 @@
-"""The surrogate objective L(θ) and the KL divergence that bounds the step (Eq. 14, Sec. 5).
+"""Computes the surrogate objective L(θ) and the KL divergence of the constraint (Eq. 14, Sec. 5).
 
-What the samplers found is a `StateBatch`: states, the actions tried in each, how probable each was
-under the sampling distribution q, and what it was worth. Of every state comes
+The data is a `StateBatch`: states, the actions tried in each, their probabilities under the
+sampling distribution q, and their values. Each state n contributes
 
     L_n(θ) = Σ_k w_k(θ)·value_k        KL_n(θ) = KL(π_old(·|s_n) ‖ π_θ(·|s_n))
 
-with weights w_k by `Estimator`, and L and mean KL are weighted means over states. All is written as
-sums over chunks of states with their total weights, so that memory stays bounded whatever the size
-of the batch, and so that shards on other machines can add up. A state's actions stay together.
+with weights w_k that the `Estimator` defines. L and the mean KL are weighted means over states. All
+results are sums over chunks of states, together with their total weights. So memory does not grow
+with the batch, and sums of shards on other machines can be added. The actions of a state stay in
+one chunk.
 
-The old distribution is computed here, from θ_old, by the same code as the new one: what the sampler
-stored serves as q alone, and KL(θ_old ‖ θ_old) is exactly 0.
+The old distribution is computed here from θ_old, by the same code as the new one. The
+probabilities that the sampler stored are used as q only, so KL(θ_old ‖ θ_old) is exactly 0.
 """
 
 import enum
@@ -28,21 +29,21 @@ from trellis.sampling.frames import Stacks
 
 
 class Estimator(enum.Enum):
-    """How a state's actions are weighted."""
+    """Ways to weight the actions of a state."""
 
     IMPORTANCE = "importance"
-    """w_k = π_θ/q / K: unbiased for any q that covers π (Eq. 14; K = 1 for a single path)."""
+    """w_k = π_θ/q / K: unbiased for any q that covers π (Eq. 14; K = 1 for single path)."""
     SELF_NORMALIZED = "self-normalized"
-    """w_k = π_θ/q, divided by their sum: no baseline needed (Eq. 16, where q = π_old)."""
+    """w_k = π_θ/q, divided by its sum over k: needs no baseline (Eq. 16, where q = π_old)."""
     ENUMERATED = "enumerated"
-    """w_k = π_θ: every action was tried (Eq. 15)."""
+    """w_k = π_θ: every action was tried once (Eq. 15)."""
 
 
 class StateBatch(NamedTuple):
-    """n states with K actions each."""
+    """Batch of n states with K actions each."""
 
     observation: Any
-    """Observations, an array or a pytree of arrays with an axis of states first."""
+    """Observations: an array or a pytree of arrays whose first axis is the state."""
     action: Shaped[Array, "state action ..."]
     """Actions that were tried."""
     log_q: Float[Array, "state action"]
@@ -56,16 +57,17 @@ class StateBatch(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """A batch cut into equal pieces: leaves are (capacity, chunk size, ...)."""
+    """Batch cut into equal chunks: leaves are (capacity, chunk size, ...)."""
 
     batch: StateBatch
+    """The states, with two leading axes."""
     count: Array
-    """Number of pieces that hold data; the rest is padding that is never read."""
+    """Number of chunks that hold data; the rest is padding that is never read."""
     frames: Any = None
     """Frames of pictures, (m, height, width); observations are indices into them."""
 
     def gather(self, batch: StateBatch) -> StateBatch:
-        """Return a piece with its observations, stacks of frames gathered from their indices."""
+        """Return a chunk with its observations; stacks of frames are gathered by their indices."""
         if self.frames is None:
             return batch
         return batch._replace(observation=self.frames[batch.observation])
@@ -75,9 +77,9 @@ class GradientSums(NamedTuple):
     """L and its gradient at θ_old, as sums over states with their total weights."""
 
     surrogate: Float[Array, ""]
-    """Σ weight·L_n."""
+    """Weighted sum Σ weight·L_n."""
     gradient: Float[Array, " params"]
-    """Gradient of that sum."""
+    """Gradient of Σ weight·L_n."""
     surrogate_weight: Float[Array, ""]
     """Total weight of the states in L."""
     kl_weight: Float[Array, ""]
@@ -85,23 +87,30 @@ class GradientSums(NamedTuple):
 
 
 class EvaluationSums(NamedTuple):
-    """How some θ compares with θ_old, as sums and a maximum over states."""
+    """Comparison of θ with θ_old, as sums and a maximum over states."""
 
     gain: Float[Array, ""]
-    """Σ weight·(L_n(θ) − L_n(θ_old))."""
+    """Weighted sum Σ weight·(L_n(θ) − L_n(θ_old))."""
     kl: Float[Array, ""]
-    """Σ weight·KL_n(θ)."""
+    """Weighted sum Σ weight·KL_n(θ)."""
     max_kl: Float[Array, ""]
     """Largest KL_n(θ) of any state."""
 
     def merge(self, other: "EvaluationSums") -> "EvaluationSums":
-        """Return the sums over the states of both."""
+        """Return the sums and the maximum over the states of both."""
         largest = jnp.maximum(self.max_kl, other.max_kl)
         return EvaluationSums(self.gain + other.gain, self.kl + other.kl, largest)
 
 
 def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks:
-    """Pad a batch with states of weight 0 to `capacity` whole chunks; floats become `dtype`."""
+    """Cut a batch into `capacity` chunks, padded with states of weight 0.
+
+    Args:
+        batch: The states.
+        chunk_size: Number of states per chunk.
+        capacity: Number of chunks; all states must fit.
+        dtype: Data type of all floating-point arrays of the result.
+    """
     n = len(batch.kl_weight)
 
     def pad(leaf: Array) -> np.ndarray:
@@ -121,10 +130,16 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
 def gradient_and_outputs(
     policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
 ) -> tuple[GradientSums, Array]:
-    """Return L and ∇L at θ_old as sums, and the network's outputs (capacity, chunk size, …) there.
+    """Return L and ∇L at θ_old as sums, and the network's outputs (capacity, chunk size, …).
 
     The outputs are a by-product of the gradient, a few numbers per state. They save half of the
     work of each evaluation in the line search.
+
+    Args:
+        policy: The policy.
+        estimator: How actions are weighted.
+        theta: θ_old.
+        chunks: The states.
     """
 
     def chunk_sums(batch: StateBatch) -> tuple[GradientSums, Array]:
@@ -159,10 +174,18 @@ def sum_evaluation(
     chunks: Chunks,
     old_outputs: Array,
 ) -> EvaluationSums:
-    """Return how θ = `new` compares with θ_old = `old`: gain and KL, as sums and a maximum.
+    """Compare θ = `new` with θ_old = `old`: return gain and KL, as sums and a maximum.
 
-    `old_outputs` comes from `gradient_and_outputs`. The gain is summed as differences state by
-    state: a difference of two sums would drown in rounding where values are large and steps small.
+    The gain is a sum of differences, one per state. With large values and small steps, a difference
+    of two sums would consist of rounding errors.
+
+    Args:
+        policy: The policy.
+        estimator: How actions are weighted.
+        old: θ_old.
+        new: θ.
+        chunks: The states.
+        old_outputs: Network outputs at θ_old, from `gradient_and_outputs`.
     """
 
     def chunk_sums(data: tuple[StateBatch, Array]) -> EvaluationSums:
@@ -188,7 +211,7 @@ def sum_evaluation(
 
 
 def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chunks) -> Array:
-    """Return the largest ½(Jd)ᵀM(Jd) of any state, the quadratic model of KL along `direction`."""
+    """Return the largest quadratic KL of any state along a direction d, ½(Jd)ᵀM(Jd)."""
 
     def chunk_max(batch: StateBatch) -> Array:
         batch = chunks.gather(batch)
@@ -206,7 +229,7 @@ def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chu
 
 
 def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value: Array) -> Array:
-    """Return L_n(θ) of each state, (n,), from (n, K) arrays."""
+    """Return L_n(θ) of each state, (n,), from arrays (n, K)."""
     baseline = _baseline(estimator, value)
     weights = jnp.exp(_log_weights(estimator, log_prob, log_q))
     centered = jnp.sum(weights * (value - baseline), axis=-1)
@@ -216,7 +239,7 @@ def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value:
 def surrogate_gains(
     estimator: Estimator, old_log_prob: Array, new_log_prob: Array, log_q: Array, value: Array
 ) -> Array:
-    """Return L_n(θ) − L_n(θ_old) of each state, (n,), without cancellation."""
+    """Return L_n(θ) − L_n(θ_old) of each state, (n,), without cancellation errors."""
     old = _log_weights(estimator, old_log_prob, log_q)
     new = _log_weights(estimator, new_log_prob, log_q)
     change = jnp.exp(old) * jnp.expm1(new - old)
@@ -226,7 +249,14 @@ def surrogate_gains(
 def reduce_chunks(
     function: Callable[[Any], Any], combine: Callable[[Any, Any], Any], data: Any, count: Array
 ) -> Any:
-    """Return function(chunk 0) ∘ function(chunk 1) ∘ …, in order, for the first `count` chunks."""
+    """Apply `function` to the first `count` chunks and combine the results in order.
+
+    Args:
+        function: Function of one chunk.
+        combine: Function that combines two results; zeros must be its neutral element.
+        data: A pytree whose first axis is the chunk.
+        count: Number of chunks that hold data.
+    """
 
     def body(index: Array, total: Any) -> Any:
         return combine(total, function(_at(data, index)))
@@ -241,7 +271,7 @@ def _at(data: Any, index: Array | int) -> Any:
 
 
 def _zeros(function: Callable[[Any], Any], data: Any) -> Any:
-    """Return zeros of the shapes that `function` gives for a chunk."""
+    """Return zeros with the shapes of `function`'s result for one chunk."""
     shapes = jax.eval_shape(function, jax.eval_shape(lambda: _at(data, 0)))
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
@@ -249,7 +279,7 @@ def _zeros(function: Callable[[Any], Any], data: Any) -> Any:
 def _log_prob(policy: Policy, params: Any, batch: StateBatch) -> Array:
     """Return log π(a|s) of every action of every state, (n, K).
 
-    It is log q where the state does not count, so that no weight is ever 0·∞.
+    For states of weight 0 it is log q, so that no product is 0·∞.
     """
     of_actions = jax.vmap(policy.distribution.log_prob, in_axes=(None, 1), out_axes=1)
     log_prob = of_actions(params, batch.action)
@@ -267,10 +297,10 @@ def _log_weights(estimator: Estimator, log_prob: Array, log_q: Array) -> Array:
 
 
 def _baseline(estimator: Estimator, value: Array) -> Array:
-    """Return a constant to subtract from a state's values, which keeps their digits.
+    """Return a constant per state that is subtracted from its values to keep their digits.
 
-    It changes nothing where weights sum to 1. The mean of equal values is exactly their value, so
-    they give a gradient of exactly 0.
+    Where the weights sum to 1 it does not change the result. The mean of equal values is exactly
+    their value, so equal values give a gradient of exactly 0.
     """
     first = value[..., :1]
     if estimator is Estimator.IMPORTANCE:

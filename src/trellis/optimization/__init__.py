@@ -1,1 +1,1 @@
-"""How the parameters move: curvature, conjugate gradient, line search, the step."""
+"""Takes trust-region steps: curvature, conjugate gradient and line search (Sec. 6, App. C)."""

@@ -1,8 +1,8 @@
-"""Conjugate gradient: A x = b from products with A alone (App. C). No reinforcement learning here.
+"""Solves A x = b by conjugate gradient, which needs only products with A (App. C).
 
-The loop is handed in. With `jax.lax.while_loop`, the default, the solve is part of a compiled
-program; with `python_while` the products may come from anywhere, other machines included. The
-arithmetic is the same code.
+The module is independent of policies. The loop is an argument. With `jax.lax.while_loop`, the
+default, the solve is part of a compiled program. With `python_while` the products may come from
+other machines. The arithmetic is the same code.
 """
 
 from collections.abc import Callable
@@ -14,19 +14,22 @@ import jax.numpy as jnp
 from trellis.arrays import Array
 
 WhileLoop = Callable[[Callable[[Any], Any], Callable[[Any], Any], Any], Any]
+"""A function with the interface of `jax.lax.while_loop`."""
 
 
 class Solution(NamedTuple):
-    """An approximate solution of (A + damping·I) x = b."""
+    """Approximate solution of (A + damping·I) x = b."""
 
     x: Array
+    """The solution x."""
     product: Array
-    """A x, without the damping: what xᵀAx is made of, at no further product."""
+    """A x, without the damping, so that xᵀAx costs no further product."""
     iterations: Array
+    """Number of iterations, each with one product."""
     residual: Array
-    """‖b − (A + damping·I) x‖ / ‖b‖."""
+    """Relative residual ‖b − (A + damping·I) x‖ / ‖b‖."""
     positive: Array
-    """False if a direction p with pᵀ(A + damping·I)p ≤ 0 was met; x is what was found before it."""
+    """False if some direction p had pᵀ(A + damping·I)p ≤ 0; x is the solution before it."""
 
 
 class _State(NamedTuple):
@@ -48,10 +51,24 @@ def conjugate_gradient(
     tolerance: float = 1e-10,
     while_loop: WhileLoop = jax.lax.while_loop,
 ) -> Solution:
-    """Solve (A + damping·I) x = b from x = 0, for symmetric A given as v ↦ A v.
+    """Solve (A + damping·I) x = b for a symmetric matrix A, starting from x = 0.
 
-    Stops after `iterations`, once the relative residual is at most `tolerance`, or at a direction
-    of curvature that is not positive (or not a number), by which it does not divide.
+    The solve stops after `iterations`, when the relative residual is at most `tolerance`, or at a
+    direction whose curvature is not positive (or not a number). It never divides by such a
+    curvature.
+
+    Args:
+        product: Function v ↦ A v.
+        b: Right-hand side.
+        damping: Number added to the diagonal of A.
+        iterations: Largest number of iterations.
+        tolerance: Relative residual at which the solve stops.
+        while_loop: `jax.lax.while_loop` or `python_while`.
+
+    Example:
+        >>> A = jnp.diag(jnp.array([1.0, 2.0, 4.0]))
+        >>> conjugate_gradient(lambda v: A @ v, jnp.ones(3)).x.round(3).tolist()
+        [1.0, 0.5, 0.25]
     """
     zeros = jnp.zeros_like(b)
     bb = b @ b
@@ -85,7 +102,7 @@ def conjugate_gradient(
 
 
 def python_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
-    """`jax.lax.while_loop` as plain Python, for bodies that cannot be compiled."""
+    """Run a loop like `jax.lax.while_loop`, in plain Python, for bodies that are not compilable."""
     while condition(state):
         state = body(state)
     return state

@@ -1,11 +1,13 @@
-"""Fisher-vector products, v ↦ F v, without the matrix (App. C.1).
+"""Computes Fisher-vector products v ↦ F v without forming the matrix F (App. C.1).
 
-F is the mean over states of JᵀMJ, where J = ∂μ/∂θ is the Jacobian of the distribution parameters
-and M the Fisher matrix of the distribution in terms of them. `jax.linearize` gives v ↦ Jv and
-`jax.linear_transpose` of that gives Jᵀ, so the product reads as it stands in the paper: no second
-derivatives. The analytic M integrates over actions. The empirical one is the outer product of the
-score of the sampled action, ∇_μ log π(a|s), which makes JᵀMJ the uncentered second moment of
-∇_θ log π (Sec. 6); nothing of the size of samples × parameters is ever stored.
+    F = mean over states of JᵀMJ
+
+J = ∂μ/∂θ is the Jacobian of the distribution parameters μ, and M is the Fisher matrix of the
+distribution in the coordinates μ. `jax.linearize` returns v ↦ Jv, and `jax.linear_transpose` of
+that returns Jᵀ. So the code has the form of the equation and needs no second derivatives. The
+analytic M integrates over actions. The empirical M is the outer product of the score ∇_μ log π(a|s)
+of the sampled action, which makes JᵀMJ the uncentered second moment of ∇_θ log π (Sec. 6). No array
+of size samples × parameters is stored.
 """
 
 import math
@@ -22,23 +24,35 @@ from trellis.optimization.rules import Curvature
 from trellis.policies.policy import Policy
 
 MIN_SAMPLES = 1000
-"""A Fisher matrix of fewer samples is too noisy a metric, whatever the fraction."""
+"""Smallest number of samples for F in all shards; fewer give a noisy metric."""
 RESIDUAL_BUDGET_BYTES = 1 << 28
-"""Linearizations are kept for all products of a step while they need no more than this."""
+"""Largest size of the linearizations that are kept for all products of a step."""
 
 
 def num_rows(states: int, fraction: float, shards: int = 1) -> int:
-    """Return how many states F is computed on in each of `shards` equal parts."""
+    """Return the number of states that F is computed on in each shard.
+
+    Args:
+        states: Number of states in a shard.
+        fraction: Fraction of the states to use.
+        shards: Number of shards, which together use at least `MIN_SAMPLES` states.
+    """
     return max(math.ceil(fraction * states), math.ceil(MIN_SAMPLES / shards))
 
 
 def choose_rows(
     weight: Array, fraction: float, rng: np.random.Generator, shards: int = 1
 ) -> np.ndarray:
-    """Return the indices of the states that F is computed on, at least `MIN_SAMPLES` in all shards.
+    """Return the indices of the states that F is computed on.
 
-    They are a random subset of the states that count, in the order of the batch. A stride could
-    fall in step with episodes or environments.
+    They are a random subset of the states with positive weight, in the order of the batch. A
+    regular stride could be correlated with episodes or environments.
+
+    Args:
+        weight: Weight of each state; states of weight 0 are never chosen.
+        fraction: Fraction of the states to use.
+        rng: Source of the permutation.
+        shards: Number of shards, which together use at least `MIN_SAMPLES` states.
     """
     (candidates,) = np.nonzero(np.asarray(weight) > 0)
     wanted = num_rows(len(candidates), fraction, shards)
@@ -57,7 +71,14 @@ def fisher_operator(
 ) -> Callable[[Array], Array]:
     """Return the function v ↦ Σ weight·JᵀMJv over the states of `chunks`, at θ.
 
-    The caller divides by the total weight, perhaps after adding the sums of other shards.
+    The caller divides by the total weight, after adding the sums of other shards if there are any.
+
+    Args:
+        policy: The policy.
+        curvature: Whether M is analytic or empirical.
+        theta: θ, where the linearization is made.
+        chunks: The states.
+        residual_budget: Largest size in bytes of linearizations that are kept for all products.
     """
 
     def linearize(batch: StateBatch) -> tuple[Any, Any]:
@@ -89,7 +110,7 @@ def fisher_operator(
 def _weighted_metric_product(
     policy: Policy, curvature: Curvature, params: Any, batch: StateBatch, tangent: Any
 ) -> Any:
-    """Return weight·M·t of every state; a leaf of μ without states gets the sum over them."""
+    """Return weight·M·t of every state; parts of μ that all states share get the sum."""
     weight = batch.kl_weight
     if curvature is Curvature.ANALYTIC:
         image = policy.distribution.fisher_product(params, tangent)
@@ -100,7 +121,7 @@ def _weighted_metric_product(
     def per_state(leaf: Array) -> Array:
         return jnp.broadcast_to(leaf, (len(weight), leaf.shape[-1]))
 
-    # With a row of μ for every state, the gradient of the sum is the score of each.
+    # With one row of μ per state, the gradient of the sum is the score of each state.
     score = jax.grad(
         lambda params: jnp.sum(policy.distribution.log_prob(params, batch.action[:, 0]))
     )(jax.tree.map(per_state, params))

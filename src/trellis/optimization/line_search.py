@@ -1,8 +1,9 @@
-"""Line searches along a fixed direction (App. C). No reinforcement learning here.
+"""Implements line searches along a fixed direction (App. C), independent of policies.
 
-`backtrack` is the paper's: shrink the step exponentially until the point is acceptable, which is
-where the hard constraint lives. `climb` is for a penalty instead of a constraint: it searches for
-the best step. As for conjugate gradient, the loop is handed in, compiled or plain.
+`backtrack` is the paper's line search: it shrinks the step exponentially until the point is
+acceptable, which enforces the KL constraint. `climb` is for a penalty instead of a constraint: it
+searches for the best step. The loop is an argument: `jax.lax.while_loop` compiles the search, and
+`python_while` runs it as plain Python.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,16 @@ from trellis.optimization.conjugate_gradient import WhileLoop
 
 
 class Search(NamedTuple):
-    """Where a search ended."""
+    """Result of a line search."""
 
     fraction: Array
     """Fraction of the full step at `point`."""
     point: Any
-    """What `evaluate` gave at the last fraction tried (`backtrack`) or at the best (`climb`)."""
+    """Result of `evaluate` at the last fraction (`backtrack`) or at the best one (`climb`)."""
     accepted: Array
+    """Whether the point is acceptable (`backtrack`) or better than the start (`climb`)."""
     evaluations: Array
+    """Number of calls of `evaluate`."""
 
 
 def backtrack(
@@ -36,10 +39,24 @@ def backtrack(
     enabled: Array | bool = True,
     while_loop: WhileLoop = jax.lax.while_loop,
 ) -> Search:
-    """Return the first acceptable point of fractions 1, ratio, ratio², … of the full step.
+    """Return the first acceptable point among the fractions 1, ratio, ratio², … of the full step.
 
-    `evaluate(fraction)` gives a point, of the structure of `start`, the point at fraction 0. If
-    none is acceptable, or the search is not `enabled`, `accepted` is False.
+    Args:
+        evaluate: Function from a fraction to a point, a pytree.
+        acceptable: Function from a point to whether it is acceptable.
+        start: The point at fraction 0, with the structure of all points.
+        ratio: Factor by which the step shrinks.
+        max_backtracks: Largest number of times that the step shrinks.
+        enabled: Whether to search at all.
+        while_loop: `jax.lax.while_loop` or `python_while`.
+
+    Returns:
+        The search. `accepted` is False if no point is acceptable or the search is not enabled.
+
+    Example:
+        >>> search = backtrack(lambda x: x, lambda x: x < 0.3, 0.0, ratio=0.5, max_backtracks=10)
+        >>> float(search.fraction), int(search.evaluations)
+        (0.25, 3)
     """
 
     def unfinished(search: Search) -> Array:
@@ -73,9 +90,19 @@ def climb(
 ) -> Search:
     """Return the highest point found along the direction, starting from fraction 1.
 
-    A pattern search on the logarithm of the fraction: multiply by a factor while that climbs, then
-    by its inverse, then take the root of the factor. `height` must be −∞ where a point is no good.
-    `accepted` says whether the best is higher than `start`.
+    This is a pattern search on the logarithm of the fraction. It multiplies the fraction by a
+    factor while the point gets higher, then by the inverse factor, then by its square root.
+
+    Args:
+        evaluate: Function from a fraction to a point, a pytree.
+        height: Function from a point to its height; −∞ for invalid points.
+        start: The point at fraction 0, with the structure of all points.
+        max_evaluations: Number of calls of `evaluate`.
+        enabled: Whether to search at all.
+        while_loop: `jax.lax.while_loop` or `python_while`.
+
+    Returns:
+        The search. `accepted` is True if the best point is higher than `start`.
     """
     ground = height(start)
 
@@ -88,7 +115,7 @@ def climb(
         point = evaluate(candidate)
         higher = first | (height(point) > height(state.point))
         kept = jax.tree.map(lambda new, old: jnp.where(higher, new, old), point, state.point)
-        # A miss first turns the search around, then, missing on that side too, refines it.
+        # The first miss reverses the direction; a miss on both sides refines the factor.
         refined = jnp.where(state.turned, jnp.sqrt(1.0 / state.factor), 1.0 / state.factor)
         return _Climb(
             best=jnp.where(higher, candidate, state.best),

@@ -1,10 +1,10 @@
-"""What a step asks about the data, at a fixed θ_old: ∇L, F·v, and (gain, KL) at a new θ.
+"""Defines `Objective`, which gives a step ∇L, F·v, and gain and KL at a new θ (Sec. 6).
 
-Every answer is a sum over states, or a maximum, and goes with a count, so the step does not know
-where the data is:
+Every result is a sum or a maximum over states, with the total weight beside it. So the step does
+not know where the data is:
 
-- `LocalObjective` computes the answers from chunks of states in this process.
-- `DistributedObjective` adds up the answers of several parts, here or on other machines.
+- `LocalObjective` computes the results from chunks of states in this process.
+- `DistributedObjective` adds up the results of several parts, here or on other machines.
 """
 
 import functools
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class AskAll(Protocol):
-    """A way to put a question to the objectives of all parts of the data."""
+    """Function that asks the objectives of all parts of the data the same question."""
 
     def __call__(self, question: Callable[["Objective"], Answer], /) -> Answer:
         """Return the merged answer of all parts."""
@@ -40,19 +40,19 @@ class AskAll(Protocol):
 
 
 class Start(NamedTuple):
-    """What a step needs to know at θ_old."""
+    """Quantities at θ_old that a step starts from."""
 
     sums: GradientSums
-    """L and ∇L."""
+    """L and ∇L at θ_old, as sums over states."""
     fisher_weight: Array
     """Total weight of the states that F is computed on."""
 
 
 class Maximum(NamedTuple):
-    """The largest of some numbers; NaN if any of them is."""
+    """Largest of some numbers; NaN if any of them is NaN."""
 
     value: Array
-    """The number."""
+    """The largest number."""
 
     def merge(self, other: "Maximum") -> "Maximum":
         """Return the larger of the two."""
@@ -60,7 +60,7 @@ class Maximum(NamedTuple):
 
 
 class Objective(Protocol):
-    """The questions of a step, each answered by a sum or a maximum over states."""
+    """Interface of the data to a step; each method returns a sum or a maximum over states."""
 
     def start(self) -> Start:
         """Return L and ∇L at θ_old, with the total weights."""
@@ -80,10 +80,17 @@ class Objective(Protocol):
 
 
 class LocalObjective:
-    """Answers from chunks of states in this process.
+    """Objective over chunks of states in this process.
 
-    With `one_program` it is used inside a compiled step, and linearizations are kept for all
-    products with F. Without, each question is a compiled program of its own.
+    Args:
+        policy: The policy.
+        estimator: How the actions of a state are weighted.
+        curvature: Curvature of the update rule.
+        theta: θ_old.
+        chunks: The states.
+        fisher_chunks: The states that F is computed on.
+        one_program: Whether the objective is used inside one compiled step, which keeps the
+            linearizations for all products with F. Otherwise each method is a compiled program.
     """
 
     def __init__(
@@ -100,7 +107,7 @@ class LocalObjective:
         self._policy, self._estimator, self._theta = policy, estimator, theta
         self._fisher_weights = fisher_chunks.batch.kl_weight
         if one_program:
-            # The same frames; as one argument of the program they are in its memory once.
+            # Both hold the same frames. As one argument of the program they are stored once.
             fisher_chunks = fisher_chunks._replace(frames=chunks.frames)
         else:
             chunks, fisher_chunks = jax.device_put((chunks, fisher_chunks))
@@ -127,8 +134,8 @@ class LocalObjective:
 
     def evaluate(self, direction: Array, multiple: Array) -> EvaluationSums:
         """Return how θ_old + multiple·direction compares with θ_old."""
-        # Outside of a compiled program this is a product and a sum in NumPy. A compiler may fuse
-        # them into one operation that rounds once, and miss the θ that the step returns.
+        # Outside of a compiled program, NumPy computes this product and this sum. A compiler may
+        # fuse them into one operation that rounds once, and then θ differs from the step's θ.
         new = self._theta + multiple * direction
         return _evaluate(
             self._policy, self._estimator, self._theta, new, self._chunks, self._outputs
@@ -136,7 +143,11 @@ class LocalObjective:
 
 
 class DistributedObjective:
-    """Answers from several parts of the data, wherever they are."""
+    """Objective over several parts of the data, in this process or on other machines.
+
+    Args:
+        ask_all: Function that asks all parts and merges their answers.
+    """
 
     def __init__(self, ask_all: AskAll):
         self._ask_all = ask_all

@@ -1,14 +1,14 @@
-"""The update rules as a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
+"""Defines the update rules as a table: curvature × step size × acceptance (Sec. 6, Sec. 7).
 
-method             curvature   step size                            acceptance
-trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
-natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
-empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
-max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
-policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
-kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
+    method             curvature   step size                            acceptance
+    trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
+    natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
+    empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
+    max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
+    policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
+    kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
 
-cem and cma, which know neither gradient nor curvature, are not in it: `search/` has them.
+The methods cem and cma use neither gradients nor curvature and are in `search/`.
 """
 
 import enum
@@ -18,7 +18,7 @@ from trellis.config import StepConfig
 
 
 class Curvature(enum.Enum):
-    """Whose quadratic form measures the length of a step."""
+    """Matrix whose quadratic form measures the length of a step."""
 
     ANALYTIC = "analytic Fisher matrix"
     EMPIRICAL = "empirical Fisher matrix"
@@ -26,7 +26,7 @@ class Curvature(enum.Enum):
 
 
 class StepSize(enum.Enum):
-    """How far to go along the direction."""
+    """Rule for the length of the full step along the direction."""
 
     SCALED_TO_MEAN_KL = "quadratic mean KL equals δ"
     SCALED_TO_MAX_KL = "largest quadratic KL of a state equals δ"
@@ -36,7 +36,7 @@ class StepSize(enum.Enum):
 
 
 class Acceptance(enum.Enum):
-    """Which points the line search may end at."""
+    """Condition that a point must meet for the line search to accept it."""
 
     MEAN_KL = "surrogate up and mean KL ≤ δ"
     MAX_KL = "surrogate up and max KL ≤ δ"
@@ -46,11 +46,14 @@ class Acceptance(enum.Enum):
 
 
 class UpdateRule(NamedTuple):
-    """One update rule."""
+    """Update rule of a method."""
 
     curvature: Curvature
+    """Matrix that measures the length of a step."""
     step_size: StepSize
+    """Rule for the length of the full step."""
     acceptance: Acceptance
+    """Condition that the line search checks."""
 
 
 RULES: dict[str, UpdateRule] = {
@@ -71,11 +74,15 @@ def rule_of(config: StepConfig) -> UpdateRule:
     """Return the update rule that these settings describe.
 
     Raises:
-        ValueError: the method is cem or cma, which have no update rule.
+        ValueError: The method is cem or cma, which have no update rule.
+
+    Example:
+        >>> rule_of(StepConfig(method="trpo")).acceptance
+        <Acceptance.MEAN_KL: 'surrogate up and mean KL ≤ δ'>
     """
     if config.is_search:
         raise ValueError(
-            f"{config.method} has no update rule: make its trainer with"
+            f"method {config.method!r} has no update rule: create its trainer with"
             " trellis.runs.trainers.make_trainer"
         )
     rule = RULES[config.method]

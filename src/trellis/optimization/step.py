@@ -1,10 +1,11 @@
-"""The step from θ_old to θ (Sec. 6, App. C): a direction, a length, and a search that checks both.
+"""Takes the step from θ_old to θ: a direction, a length, and a line search (Sec. 6, App. C).
 
     g = ∇L(θ_old)      s ≈ F⁻¹g by conjugate gradient      β from δ and sᵀFs      θ = θ_old + fβs
 
-with f ≤ 1 by backtracking until the point is acceptable. Curvature, length and acceptance come from
-the table in `rules.py`; this is the one function behind all update rules. It asks its `Objective`
-for a gradient, for products with F and for evaluations, wherever those are computed.
+The fraction f ≤ 1 comes from backtracking until the point is acceptable. One function, `take_step`,
+serves all update rules; curvature, length and acceptance come from the table in `rules.py`. It asks
+its `Objective` for the gradient, for products with F and for evaluations. The objective may compute
+them on other machines.
 """
 
 import enum
@@ -22,64 +23,71 @@ from trellis.optimization.objective import Objective
 from trellis.optimization.rules import Acceptance, Curvature, StepSize, rule_of
 
 CLIMB_EVALUATIONS = 12
-"""Evaluations that kl-penalty spends on its step size."""
+"""Number of evaluations that kl-penalty uses to find its step size."""
 
 
 class Status(enum.IntEnum):
-    """What became of a step. Anything but ACCEPTED returned θ_old byte for byte."""
+    """Outcome of a step. Every outcome but ACCEPTED returns θ_old byte for byte."""
 
     ACCEPTED = 0, "The line search accepted a step."
-    NO_IMPROVEMENT = 1, "No step length improved the surrogate; the parameters stay."
-    CONSTRAINT_VIOLATED = 2, "No step length met the KL constraint; the parameters stay."
-    ZERO_GRADIENT = 3, "The gradient is zero: all actions look equally good."
-    NOT_FINITE = 4, "A value or gradient is not finite; the parameters stay."
-    CURVATURE_NOT_POSITIVE = 5, "Curvature along the step is not positive; try more damping."
+    NO_IMPROVEMENT = 1, "No step length improved the surrogate; the parameters are unchanged."
+    CONSTRAINT_VIOLATED = 2, "No step length met the KL constraint; the parameters are unchanged."
+    ZERO_GRADIENT = (
+        3,
+        "The gradient is zero: no action is better than others; the parameters are unchanged.",
+    )
+    NOT_FINITE = 4, "A value or gradient is not finite; the parameters are unchanged."
+    CURVATURE_NOT_POSITIVE = (
+        5,
+        "Curvature along the step is not positive; the parameters are unchanged. Try more damping.",
+    )
 
     message: str
-    """What happened, in a sentence."""
+    """Outcome in a sentence."""
 
     def __new__(cls, value: int, message: str = ""):
+        """Create a status with a message."""
         status = int.__new__(cls, value)
         status._value_, status.message = value, message
         return status
 
 
 class StepInfo(NamedTuple):
-    """What happened in a step; it describes the parameters that were returned."""
+    """Description of a step and of the parameters that it returned."""
 
     status: Int[Array, ""]
-    """The step's `Status`, as an integer."""
+    """`Status` of the step, as an integer."""
     surrogate_before: Float[Array, ""]
-    """L(θ_old)."""
+    """Surrogate objective before the step, L(θ_old)."""
     surrogate_after: Float[Array, ""]
-    """L(θ)."""
+    """Surrogate objective after the step, L(θ)."""
     mean_kl: Float[Array, ""]
     """Mean KL(θ_old ‖ θ) over states."""
     max_kl: Float[Array, ""]
     """Largest KL(θ_old ‖ θ) of any state."""
     predicted_gain: Float[Array, ""]
-    """Gain of L by its linear model, fβgᵀs."""
+    """Gain of L that its linear model predicts, fβgᵀs."""
     gradient_norm: Float[Array, ""]
-    """‖∇L(θ_old)‖."""
+    """Norm of the gradient, ‖∇L(θ_old)‖."""
     step_norm: Float[Array, ""]
-    """‖θ − θ_old‖."""
+    """Norm of the step, ‖θ − θ_old‖."""
     step_fraction: Float[Array, ""]
-    """Fraction f of the full step that was taken; 0 if θ stayed."""
+    """Fraction f of the full step; 0 if the step was rejected."""
     backtracks: Int[Array, ""]
-    """How often the line search shrank the step."""
+    """Number of times that the line search shrank the step."""
     cg_iterations: Int[Array, ""]
-    """Products with F that conjugate gradient used."""
+    """Number of products with F in conjugate gradient."""
     cg_residual: Float[Array, ""]
     """Relative residual of the solve for F⁻¹g."""
 
 
 class _Candidate(NamedTuple):
-    """Some θ and how it compares with θ_old."""
+    """Candidate θ and its comparison with θ_old."""
 
     theta: Float[Array, " params"]
-    """The parameters."""
+    """The parameters θ."""
     gain: Float[Array, ""]
-    """L(θ) − L(θ_old)."""
+    """Gain of the surrogate, L(θ) − L(θ_old)."""
     mean_kl: Float[Array, ""]
     """Mean KL(θ_old ‖ θ) over states."""
     max_kl: Float[Array, ""]
@@ -94,8 +102,14 @@ def take_step(
 ) -> tuple[Float[Array, " params"], StepInfo]:
     """Take one step by the update rule of `config`.
 
+    Args:
+        objective: Gives the gradient, products with F and evaluations.
+        theta: θ_old.
+        config: Settings of the step.
+        while_loop: `jax.lax.while_loop`, or `python_while` if the objective is not compilable.
+
     Returns:
-        The new θ, or θ itself byte for byte, and what happened.
+        The new θ, or θ_old byte for byte if the step was rejected; and a description of the step.
     """
     sums, fisher_weight = objective.start()
     surrogate = sums.surrogate / sums.surrogate_weight
@@ -103,8 +117,8 @@ def take_step(
     scale = jnp.max(jnp.abs(g))
     healthy = jnp.isfinite(surrogate) & jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(theta))
     movable = healthy & (scale > 0)
-    # At unit scale the dot products below neither overflow nor underflow, whatever the rewards'
-    # unit. The direction gets its scale back where its length matters.
+    # At unit scale the dot products below neither overflow nor underflow, whatever the unit of the
+    # rewards is. The scale is multiplied back in where the length of the direction matters.
     unit = jnp.where(movable, g / jnp.where(movable, scale, 1.0), 0.0)
 
     solution = _solve(objective, fisher_weight, unit, config, while_loop)
@@ -129,7 +143,7 @@ def take_step(
         lambda new, old: jnp.where(search.accepted, new, old), search.point, start
     )
     fraction = jnp.where(search.accepted, search.fraction, 0.0)
-    # √Σ at the scale of the largest entry, for the same reason as above.
+    # The norm is computed at the scale of the largest entry, for the same reason as above.
     gradient_norm = jnp.where(healthy, scale * jnp.sqrt(unit @ unit), scale)
     info = StepInfo(
         status=_status(healthy, movable, usable, search, config),
@@ -179,8 +193,8 @@ def _length(
     s: Array,
     quadratic: Array,
 ) -> tuple[Array, Array]:
-    """Return β and whether it can be used; `quadratic` is sᵀFs."""
-    # A hair inside the bound, so that rounding does not reject a full step.
+    """Return β and whether it is usable; `quadratic` is sᵀFs."""
+    # Slightly inside the bound, so that rounding does not reject a full step.
     inside = 1.0 - jnp.sqrt(jnp.finfo(s.dtype).eps).astype(s.dtype)
     match rule_of(config).step_size:
         case StepSize.SCALED_TO_MEAN_KL | StepSize.SCALED_TO_NORM:
@@ -195,7 +209,7 @@ def _length(
             usable = jnp.any(s != 0)
             length = config.multiplier * scale
         case StepSize.PENALIZED:
-            # The maximum of the model βgᵀs − Cβ²sᵀFs/2, from where the search continues.
+            # The maximum of the model βgᵀs − Cβ²sᵀFs/2, where the search starts.
             usable = (quadratic > 0) & jnp.isfinite(quadratic)
             model = scale * (unit @ s) / (config.penalty * jnp.where(usable, quadratic, 1.0))
             length = jnp.where(jnp.isfinite(model), model, 1.0)
@@ -230,7 +244,7 @@ def _search(
         acceptable,
         start,
         ratio=config.backtrack_ratio,
-        # Where anything finite is accepted, a step that is not finite is not tried again smaller.
+        # A rule that accepts any finite step does not retry a step that is not finite.
         max_backtracks=0 if takes_any else config.max_backtracks,
         enabled=ready,
         while_loop=while_loop,

@@ -1,8 +1,9 @@
-"""The step on one machine: one compiled program from samples to θ (Sec. 6).
+"""Runs the whole step on one machine as one compiled program (Sec. 6).
 
-Batches are cut into chunks and padded to a capacity that grows by doubling, and the loops inside
-run over the chunks that hold data: a training run whose batches vary in size compiles a handful of
-times, results do not depend on the capacity, and the memory beyond the data is that of one chunk.
+Batches are cut into chunks and padded to a capacity that grows by doubling. The compiled loops run
+only over the chunks that hold data. So a training run with batches of varying size compiles only a
+few times, and results do not depend on the capacity. The step needs the memory of one chunk in
+addition to the data.
 """
 
 import functools
@@ -20,18 +21,28 @@ from trellis.optimization.step import StepInfo, take_step
 from trellis.policies.policy import Policy
 
 LARGEST_CHUNK = 8192
-"""States per chunk at most: enough to keep all cores busy, few enough to stay near the cache."""
+"""Largest number of states per chunk: it keeps all cores busy and fits in the cache."""
 SMALLEST_CHUNK = 16
+"""Smallest number of states per chunk."""
 CHUNK_BYTES = 1 << 23
-"""Size of a chunk's activations at most, which makes chunks of pictures small."""
+"""Largest size of a chunk's activations in bytes; it makes chunks of pictures small."""
 
 
 class TrustRegion:
-    """Takes steps: `theta, info = trust_region.step(theta, batch, rng)`.
+    """Takes trust-region steps: `theta, info = trust_region.step(theta, batch, rng)`.
 
-    `expected_states` is what a batch usually holds. It settles the size of the chunks, and so the
-    order of the sums: the same for every batch of a run, whatever sizes came before. Where a batch
-    is one of several `shards`, they share the states that the Fisher matrix needs at least.
+    Args:
+        policy: The policy.
+        config: Settings of the step.
+        estimator: How the actions of a state are weighted.
+        expected_states: Usual number of states in a batch. It determines the chunk size and so the
+            order of sums, which is the same for every batch of a run.
+        largest_chunk: Largest number of states per chunk. Default: what fits in the cache.
+        shards: Number of batches that share a step; together they use at least the smallest number
+            of states for the Fisher matrix.
+
+    Raises:
+        ValueError: The update rule and the estimator do not fit together.
     """
 
     def __init__(
@@ -47,8 +58,8 @@ class TrustRegion:
         curvature = rule_of(config).curvature
         if curvature is Curvature.EMPIRICAL and estimator is not Estimator.IMPORTANCE:
             raise ValueError(
-                "the empirical Fisher matrix needs actions sampled from the policy along a single"
-                " path; with vine use method trpo"
+                "the method empirical-fim needs actions that the policy sampled, as single path"
+                " has: with the vine sampler use the method trpo"
             )
         self.config = config
         largest_chunk = largest_chunk or _largest_chunk(policy)
@@ -62,7 +73,17 @@ class TrustRegion:
     def step(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
     ) -> tuple[Array, StepInfo]:
-        """Return the new θ (or the old one, byte for byte) and what happened."""
+        """Take one step.
+
+        Args:
+            theta: θ_old.
+            batch: The states with their actions and values.
+            rng: Source of the subset of states for the Fisher matrix.
+
+        Returns:
+            The new θ, or θ_old byte for byte if the step was rejected; and a description of the
+            step.
+        """
         chunks = self.cut(theta, batch, rng)
         return local_step(self._policy, self.config, self._estimator, theta, *chunks)
 
@@ -79,7 +100,7 @@ class TrustRegion:
     ) -> tuple[Chunks, Chunks]:
         """Return the batch in chunks, and the states that F is computed on in chunks."""
         if not len(batch.kl_weight):
-            raise ValueError("a step needs at least one sample, got an empty batch")
+            raise ValueError("a step needs at least one state, got an empty batch")
         dtype = np.asarray(theta).dtype
         rows = choose_rows(batch.kl_weight, self.config.fisher_fraction, rng, self._shards)
         subset = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
@@ -100,7 +121,7 @@ def local_step(
     chunks: Chunks,
     fisher_chunks: Chunks,
 ) -> tuple[Array, StepInfo]:
-    """Take the whole step as one program, compiled once for each kind of problem and capacity."""
+    """Take the whole step as one program, compiled once per policy, configuration and capacity."""
     curvature = rule_of(config).curvature
     objective = LocalObjective(
         policy, estimator, curvature, theta, chunks, fisher_chunks, one_program=True
@@ -109,19 +130,19 @@ def local_step(
 
 
 def _largest_chunk(policy: Policy) -> int:
-    """Return the number of states that the cache has room for."""
+    """Return the number of states whose activations fit in the cache."""
     states = CHUNK_BYTES // (4 * policy.network.values_per_state)
     return max(SMALLEST_CHUNK, min(states, LARGEST_CHUNK))
 
 
 def _even_chunk(states: int, largest: int) -> int:
-    """Return the size of chunks that share the states evenly, a multiple of 64 up to `largest`."""
+    """Return a chunk size that divides the states evenly: a multiple of 64, at most `largest`."""
     pieces = -(-states // largest)
     return min(-(-states // (64 * pieces)) * 64, largest)
 
 
 def _capacity(rows: int, chunk_size: int, current: int) -> int:
-    """Return how many chunks to make room for: the current number, doubled until the rows fit."""
+    """Return the number of chunks to allocate: the current one, doubled until all rows fit."""
     while current * chunk_size < rows:
         current *= 2
     return current

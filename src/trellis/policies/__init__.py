@@ -1,1 +1,37 @@
-"""What acts: networks and distributions over one flat parameter vector (App. D)."""
+"""Defines policies π_θ(a|s): networks and distributions over one flat parameter vector (App. D).
+
+A `Policy` is a network and a distribution. `build_policy` chooses both for the spaces of an
+environment, and `SavedPolicy` opens a trained policy from a run folder. The names in `__all__` are
+public.
+
+Example:
+    >>> from trellis.policies import MLP, DiagGaussian, Policy
+    >>> policy = Policy(MLP(inputs=10, hidden=(30,), num_outputs=2), DiagGaussian(2))
+    >>> policy.num_params
+    394
+"""
+
+from trellis.policies.build import build_policy
+from trellis.policies.convolutions import ConvNet
+from trellis.policies.distributions import (
+    Categoricals,
+    DiagGaussian,
+    Distribution,
+    GaussianParams,
+)
+from trellis.policies.networks import MLP, Network
+from trellis.policies.policy import Policy
+from trellis.policies.saved import SavedPolicy
+
+__all__ = [
+    "MLP",
+    "Categoricals",
+    "ConvNet",
+    "DiagGaussian",
+    "Distribution",
+    "GaussianParams",
+    "Network",
+    "Policy",
+    "SavedPolicy",
+    "build_policy",
+]

@@ -1,4 +1,8 @@
-"""The policy for the spaces of an environment: a network and a distribution that fit them."""
+"""Builds the policy for the spaces of an environment: a network and a distribution that fit them.
+
+Vectors get dense layers and pictures get convolutions. Continuous actions get a Gaussian, discrete
+actions get categorical factors (App. D).
+"""
 
 from trellis.config import PolicyConfig
 from trellis.policies.convolutions import ConvNet
@@ -9,13 +13,35 @@ from trellis.spaces import PictureFeatures, Space, action_kind, observation_enco
 
 
 def build_policy(config: PolicyConfig, observation_space: Space, action_space: Space) -> Policy:
-    """Return the policy that the settings describe, for these spaces."""
+    """Return the policy that `config` describes, for the spaces of an environment.
+
+    Args:
+        config: Sizes of the layers and how the weights are initialized.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
+
+    Returns:
+        The policy's description. `Policy.init` creates its parameters.
+
+    Raises:
+        UnsupportedSpaceError: No policy supports these spaces.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> from trellis.config import PolicyConfig
+        >>> observations, actions = spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)
+        >>> build_policy(PolicyConfig(hidden=(8,)), observations, actions).num_params
+        58
+    """
     features, _ = observation_encoder(observation_space)
     distribution = _distribution(action_space)
     hidden, outputs, scale = config.hidden, distribution.num_outputs, config.output_scale
     if isinstance(features, PictureFeatures):
         if not config.hidden_biases:
-            raise ValueError("a policy for pictures always has hidden biases: leave them on")
+            raise ValueError(
+                "hidden_biases must be True for picture observations, got False: the convolutions"
+                " always have biases"
+            )
         network = ConvNet(features.shape, config.channels, hidden, outputs, scale)
     else:
         network = MLP(features, hidden, outputs, config.hidden_biases, scale)
@@ -23,7 +49,16 @@ def build_policy(config: PolicyConfig, observation_space: Space, action_space: S
 
 
 def require_fit(policy: Policy, observation_space: Space, action_space: Space, name: str) -> None:
-    """Raise a ValueError if a policy of the user's own does not fit the spaces of `name`."""
+    """Raise a ValueError if a policy does not fit the spaces of an environment.
+
+    Only networks and distributions of Trellis are checked; a user's own classes are not.
+
+    Args:
+        policy: The policy, usually one that the user passed.
+        observation_space: Observation space of the environment.
+        action_space: Action space of the environment.
+        name: Id of the environment, for the message.
+    """
     features, _ = observation_encoder(observation_space)
     network, distribution = policy.network, policy.distribution
     if isinstance(distribution, DiagGaussian | Categoricals):
@@ -38,7 +73,7 @@ def require_fit(policy: Policy, observation_space: Space, action_space: Space, n
 def _require_equal(what: str, of: str, has: object, wanted: object, name: str) -> None:
     if has != wanted:
         raise ValueError(
-            f"the policy does not fit the {what} of {name}: its {of} should be {wanted}, got {has}"
+            f"the policy does not fit the {what} of {name}: its {of} must be {wanted}, got {has}"
         )
 
 

@@ -1,20 +1,24 @@
-"""The paper's network for images: convolutions of stride 2, then dense layers (Sec. 8.2, Fig. 3).
+"""Defines the paper's network for images: strided convolutions, then dense layers (Sec. 8.2).
 
-Two convolutions of 16 channels, 4×4 with stride 2 and no padding, and 20 units; with the `paper`
-preprocessing (52×40, four frames) and the factored action (3 + 3 + 2) that is
+The network of Fig. 3 has two convolutions of 16 channels, 4×4 with stride 2 and no padding, and a
+dense layer of 20 units. With the `paper` preprocessing (52×40, four frames) and the factored action
+(3 + 3 + 2) it has
 
     (4·4·4 + 1)·16 + (4·4·16 + 1)·16 + (11·8·16 + 1)·20 + (20 + 1)·8 = 33,500
 
-parameters, as the paper says. It does not say which nonlinearity: convolutions have rectifiers, as
-in Mnih et al. 2013, whom it follows with images, and dense layers tanh, as in its other networks.
+parameters, which is the paper's number. The paper does not name the nonlinearities. Convolutions
+use rectifiers here, because the paper follows Mnih et al. (2013) for images. Dense layers use tanh,
+like the paper's other networks.
 
-A convolution here is a matrix product and a rearrangement. A kernel of twice its stride is, on
-blocks of stride × stride pixels taken together as channels, a kernel of 2×2 with stride 1: each
-block times a matrix gives its parts in the four windows that it is a corner of, and a window adds
-up the parts of its four corners. No patch is ever written out, and the products are wide enough to
-be fast in both directions, where XLA's own convolution takes 10 to 20 times as long backward on a
-CPU. Pictures come as bytes and are scaled here: to [0, 1] as they are, or, where they come as
-signed bytes, from the levels of a standardized one.
+A convolution is computed as a matrix product and a rearrangement. The pixels of each block of
+stride × stride pixels become channels. On these blocks, a kernel of twice its stride is a 2×2
+kernel with stride 1. One matrix product gives each block's contribution to the four windows that it
+is a corner of. Each window adds up the contributions of its four corners. No patches are copied,
+and the products are fast in both directions. On a CPU, XLA's own convolution takes 10 to 20 times
+as long backward.
+
+Pictures arrive as bytes. Unsigned bytes are scaled to [0, 1]; signed bytes are standardized
+pictures, and are scaled to standard deviations.
 """
 
 import math
@@ -30,45 +34,55 @@ from trellis.policies.networks import MLP, orthogonal
 
 KERNEL, STRIDE = 4, 2
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Blocks of a window, by row and column."""
+"""Row and column of each of the four blocks of a window."""
 WHITE = 255.0
+"""Largest value of an unsigned byte."""
 LEVELS = 16.0
-"""Steps of a standardized picture's signed bytes per standard deviation."""
+"""Number of steps per standard deviation in the signed bytes of a standardized picture."""
 
 
 @dataclass(frozen=True)
 class ConvNet:
-    """Pictures (..., frames, height, width) of bytes, signed if standardized -> (..., outputs)."""
+    """Convolutional network from pictures (..., frames, height, width) to (..., outputs).
+
+    Pictures are unsigned bytes, or signed bytes if they are standardized.
+
+    Example:
+        >>> network = ConvNet((4, 52, 40), channels=(16, 16), hidden=(20,), num_outputs=8)
+        >>> sum(math.prod(shape) for shape in network.shapes)
+        33500
+    """
 
     inputs: tuple[int, int, int]
-    """Frames (or colours), height, width."""
+    """Number of frames (or colours), height and width."""
     channels: tuple[int, ...]
     """Channels of the convolutions, each 4×4 with stride 2."""
     hidden: tuple[int, ...]
-    """Units of the dense layers that follow."""
+    """Units of the dense layers after the convolutions."""
     num_outputs: int
     """Units of the last layer."""
     output_scale: float = 0.01
-    """Gain of the last layer's initialization."""
+    """Gain of the last layer's initial weights."""
 
     def __post_init__(self):
         if len(self.inputs) != 3:
-            raise ValueError(f"pictures are (frames, height, width), got {self.inputs}")
+            raise ValueError(f"inputs must be (frames, height, width), got {self.inputs}")
         if min(self.channels, default=0) < 1:
             raise ValueError(
-                "pictures need one convolution or more, each with a channel or more: got the"
-                f" channels {self.channels}"
+                "channels must have at least one convolution with at least one channel each, got"
+                f" {self.channels}"
             )
         for _, height, width in self.pictures:
             if height < 1 or width < 1:
                 raise ValueError(
-                    f"{len(self.channels)} convolutions of {KERNEL}×{KERNEL} with stride {STRIDE}"
-                    f" leave nothing of pictures of {self.inputs[1]}×{self.inputs[2]}"
+                    f"pictures of {self.inputs[1]}×{self.inputs[2]} are too small for"
+                    f" {len(self.channels)} convolutions of {KERNEL}×{KERNEL} with stride"
+                    f" {STRIDE}: use fewer convolutions (channels) or larger pictures"
                 )
 
     @property
     def pictures(self) -> list[tuple[int, int, int]]:
-        """(channels, height, width) before the first convolution and after each."""
+        """Shapes (channels, height, width) before the first convolution and after each."""
         pictures = [self.inputs]
         for channels in self.channels:
             _, height, width = pictures[-1]
@@ -78,13 +92,13 @@ class ConvNet:
 
     @property
     def dense(self) -> MLP:
-        """The layers after the convolutions."""
+        """Dense layers that follow the convolutions."""
         flat = math.prod(self.pictures[-1])
         return MLP(flat, self.hidden, self.num_outputs, output_scale=self.output_scale)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Kernels (4, 4, in, out), each with its bias, then the dense layers."""
+        """Shapes of the weights: kernels (4, 4, in, out) with biases, then the dense layers."""
         shapes: list[tuple[int, ...]] = []
         channels = self.inputs[0]
         for outputs in self.channels:
@@ -94,14 +108,14 @@ class ConvNet:
 
     @property
     def values_per_state(self) -> int:
-        """Approximate number of activations per state: those of the convolutions."""
+        """Approximate number of activations per state, counted in the convolutions."""
         return sum(
             (height // STRIDE) * (width // STRIDE) * 4 * after[0]
             for (_, height, width), after in pairwise(self.pictures)
         )
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return orthogonal kernels and matrices, and zero biases."""
+        """Return initial weights: orthogonal kernels and matrices, and zero biases."""
         weights: list[np.ndarray] = []
         for shape in self.shapes[: 2 * len(self.channels) : 2]:
             matrix = orthogonal(rng, math.prod(shape[:-1]), shape[-1])
@@ -109,7 +123,12 @@ class ConvNet:
         return [*weights, *self.dense.init(rng)]
 
     def apply(self, weights: Sequence[Array], observation: Array) -> Array:
-        """(..., frames, height, width) bytes -> (..., outputs), in the weights' precision."""
+        """Return the outputs (..., num_outputs) for pictures (..., frames, height, width).
+
+        Args:
+            weights: Weights in the order of `shapes`; they set the precision.
+            observation: Pictures as bytes; signed bytes are standardized pictures.
+        """
         xp = weights[0].__array_namespace__()
         observation = xp.asarray(observation)
         lead = observation.shape[:-3]
@@ -125,9 +144,9 @@ class ConvNet:
 
 
 def _blocks(x: Array) -> Array:
-    """(n, height, width, channels) -> (n, height/2, width/2, 2·2·channels); odd edges are cut.
+    """Turn blocks of 2×2 pixels into channels: (n, h, w, c) -> (n, h/2, w/2, 4c).
 
-    No window reaches an edge that is cut: with an odd side the last one ends before it.
+    The last row or column of an odd side is dropped, because no window reaches it.
     """
     n, height, width, channels = x.shape
     rows, columns = height // STRIDE, width // STRIDE
@@ -137,10 +156,10 @@ def _blocks(x: Array) -> Array:
 
 
 def _convolve(xp: Any, blocks: Array, kernel: Array, bias: Array) -> Array:
-    """Rectified 2×2 convolution of blocks, (n, rows, columns, k) -> (n, rows-1, columns-1, out)."""
+    """Convolve blocks with a 2×2 kernel and rectify: (n, r, c, k) -> (n, r-1, c-1, out)."""
     n, rows, columns, _ = blocks.shape
     inputs, outputs = kernel.shape[2:]
-    # (block row, row in it, block column, column in it, …) -> what is in a block, then its corners.
+    # From (block row, row in block, block column, column in block, in, out) to (block, corner·out).
     matrix = kernel.reshape(2, STRIDE, 2, STRIDE, inputs, outputs)
     matrix = matrix.transpose(1, 3, 4, 0, 2, 5).reshape(-1, 4 * outputs)
     parts = _product(xp, blocks, matrix).reshape(n, rows, columns, 4 * outputs)
@@ -154,8 +173,8 @@ def _convolve(xp: Any, blocks: Array, kernel: Array, bias: Array) -> Array:
 def _product(xp: Any, blocks: Array, matrix: Array) -> Array:
     """Return blocks @ matrix.
 
-    Compiled code computes one product, whose derivatives are such products again. NumPy computes
-    one for each picture, so that its rounding does not depend on the other pictures.
+    JAX computes one product, whose derivatives are single products too. NumPy computes one product
+    per picture, so that the rounding of a picture does not depend on the other pictures.
     """
     features = blocks.shape[-1]
     if xp is np:

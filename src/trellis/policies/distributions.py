@@ -1,13 +1,14 @@
-"""Distributions over actions (App. D): sampling, log-probability, KL, entropy, and the metric M.
+"""Defines action distributions (App. D): sampling, log-probability, KL, entropy and the metric M.
 
-A distribution is described by parameters μ that a network computes: mean and log standard deviation
-for `DiagGaussian`, logits for `Categoricals`. M = ∂²kl/∂μ² at equal arguments is the Fisher matrix
-in those coordinates, the middle of JᵀMJ (App. C.1); `fisher_product` multiplies by it.
+The parameters μ of a distribution are mean and log standard deviation for `DiagGaussian`, and
+logits for `Categoricals`. A network computes those that depend on the state. M = ∂²KL/∂μ² at equal
+arguments is the Fisher matrix in these coordinates, the M in JᵀMJ (App. C.1); `fisher_product`
+multiplies by it.
 
 Sampling is a deterministic function of parameters and noise, so that rollouts can share their noise
-(Sec. 5.2, common random numbers). All functions take NumPy and JAX arrays alike: samplers use the
-one, everything that is differentiated or compiled the other. Leading axes are batch axes; a leaf of
-μ that does not depend on the state has none.
+(Sec. 5.2, common random numbers). All functions accept NumPy arrays, which samplers use, and JAX
+arrays, which compiled code uses. Leading axes are batch axes. A part of μ that does not depend on
+the state has no batch axes.
 """
 
 import itertools
@@ -22,84 +23,120 @@ from trellis.arrays import Array
 
 
 class Distribution(Protocol):
-    """What a policy asks of its distribution."""
+    """Interface that the action distribution of a policy implements.
+
+    A distribution must be hashable, because it is a static argument of compiled functions.
+    """
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers the network computes for it."""
+        """Number of network outputs that the distribution needs."""
         ...
 
     @property
     def num_free(self) -> int:
-        """How many of its parameters do not depend on the state."""
+        """Number of parameters that do not depend on the state."""
         ...
 
     def params(self, outputs: Array, free: Array) -> Any:
         """Return μ from the network's outputs and the free parameters."""
         ...
 
-    def noise(self, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray: ...
-    def sample(self, params: Any, noise: Array) -> Array: ...
-    def mode(self, params: Any) -> Array: ...
-    def log_prob(self, params: Any, action: Array) -> Array: ...
-    def kl(self, *, old: Any, new: Any) -> Array: ...
-    def entropy(self, params: Any) -> Array: ...
-    def fisher_product(self, params: Any, tangent: Any) -> Any: ...
+    def noise(self, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
+        """Return the noise that `sample` needs for a batch of actions of this shape."""
+        ...
+
+    def sample(self, params: Any, noise: Array) -> Array:
+        """Return the actions that belong to the parameters and the noise."""
+        ...
+
+    def mode(self, params: Any) -> Array:
+        """Return the most probable actions."""
+        ...
+
+    def log_prob(self, params: Any, action: Array) -> Array:
+        """Return log π(a|s) of the actions."""
+        ...
+
+    def kl(self, *, old: Any, new: Any) -> Array:
+        """Return KL(old ‖ new) for each state."""
+        ...
+
+    def entropy(self, params: Any) -> Array:
+        """Return the entropy for each state."""
+        ...
+
+    def fisher_product(self, params: Any, tangent: Any) -> Any:
+        """Return M·t for each state: the Fisher matrix in μ times a tangent of μ."""
+        ...
 
 
 class GaussianParams(NamedTuple):
-    """μ of a Gaussian."""
+    """Parameters μ of a diagonal Gaussian."""
 
     mean: Array
-    """(..., size)."""
+    """Means, (..., size)."""
     log_std: Array
-    """(size,), the same for all states."""
+    """Log standard deviations, (size,), the same for all states."""
 
 
 @dataclass(frozen=True)
 class DiagGaussian:
-    """Independent normals; the mean comes from the network, the log std is free of the state."""
+    """Gaussian with independent dimensions; the network computes its mean.
+
+    The log standard deviations are parameters of their own, the same for all states.
+
+    Example:
+        >>> distribution = DiagGaussian(2)
+        >>> params = distribution.params(np.zeros((1, 2)), np.zeros(2))
+        >>> distribution.sample(params, np.array([[1.0, -0.5]])).tolist()
+        [[1.0, -0.5]]
+        >>> distribution.kl(old=params, new=params).tolist()
+        [0.0]
+    """
 
     size: int
+    """Number of dimensions of an action."""
 
     @property
     def num_outputs(self) -> int:
-        """The means."""
+        """Number of network outputs: one mean per dimension."""
         return self.size
 
     @property
     def num_free(self) -> int:
-        """The log standard deviations."""
+        """Number of free parameters: one log standard deviation per dimension."""
         return self.size
 
     def params(self, outputs: Array, free: Array) -> GaussianParams:
-        """Means from the network, one log std for all states."""
+        """Return μ: means from the network, and one log std per dimension for all states."""
         return GaussianParams(outputs, free)
 
     def noise(self, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
-        """Standard normals."""
+        """Return standard normal noise, (*batch, size)."""
         return rng.standard_normal((*batch, self.size), dtype=np.float32)
 
     def sample(self, params: GaussianParams, noise: Array) -> Array:
-        """mean + std · noise."""
+        """Return mean + std·noise."""
         xp = params.mean.__array_namespace__()
         return params.mean + xp.exp(params.log_std) * noise
 
     def mode(self, params: GaussianParams) -> Array:
-        """The mean."""
+        """Return the mean, which is the most probable action."""
         return params.mean
 
     def log_prob(self, params: GaussianParams, action: Array) -> Array:
-        """log π(a|s), (...)."""
+        """Return log π(a|s), (...)."""
         xp = params.mean.__array_namespace__()
         z = (action - params.mean) * _inverse_std(params.log_std)
         normalizer = xp.sum(params.log_std + 0.5 * math.log(2 * math.pi), axis=-1)
         return -0.5 * xp.sum(z * z, axis=-1) - normalizer
 
     def kl(self, *, old: GaussianParams, new: GaussianParams) -> Array:
-        """KL(old‖new), (...): ½Σ[e²ᵈ − 1 − 2d + (Δmean/std_new)²], d = log(std_old/std_new).
+        """Return KL(old ‖ new), (...): ½Σ[e²ᵈ − 1 − 2d + (Δmean/std_new)²].
 
-        Written so that it is exactly 0 for equal arguments and keeps its digits near them.
+        d is log(std_old/std_new). In this form the result is exactly 0 for equal arguments and
+        loses no digits near them.
         """
         xp = old.mean.__array_namespace__()
         z = (old.mean - new.mean) * _inverse_std(new.log_std)
@@ -107,26 +144,32 @@ class DiagGaussian:
         return 0.5 * (xp.sum(z * z, axis=-1) + xp.sum(widths, axis=-1))
 
     def entropy(self, params: GaussianParams) -> Array:
-        """Differential entropy, (...)."""
+        """Return the differential entropy, (...)."""
         xp = params.mean.__array_namespace__()
         total = xp.sum(params.log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
         return xp.broadcast_to(total, params.mean.shape[:-1])
 
     def fisher_product(self, params: GaussianParams, tangent: GaussianParams) -> GaussianParams:
-        """M·t: 1/std² for the means, 2 for the log stds, nothing across."""
+        """Return M·t. M is diagonal: 1/std² for the means and 2 for the log stds."""
         inverse = _inverse_std(params.log_std)
         return GaussianParams(tangent.mean * inverse * inverse, 2.0 * tangent.log_std)
 
 
 @dataclass(frozen=True)
 class Categoricals:
-    """Independent categorical factors of any sizes; μ are the logits of all, side by side.
+    """Independent categorical factors; μ is the concatenation of their logits.
 
-    One factor is a Discrete action, K factors MultiDiscrete, K factors of two MultiBinary. Actions
-    are integers (..., K), counted from 0.
+    One factor is a Discrete action, K factors are a MultiDiscrete action, and K factors of size 2
+    are a MultiBinary action. Actions are integers (..., K), counted from 0.
+
+    Example:
+        >>> distribution = Categoricals((3, 2))
+        >>> distribution.mode(np.array([[0.0, 2.0, 1.0, 5.0, 4.0]])).tolist()
+        [[1, 0]]
     """
 
     sizes: tuple[int, ...]
+    """Number of choices of each factor."""
 
     def __post_init__(self):
         if not self.sizes or min(self.sizes) < 1:
@@ -134,50 +177,50 @@ class Categoricals:
 
     @property
     def num_outputs(self) -> int:
-        """A logit per choice of each factor."""
+        """Number of network outputs: one logit per choice of each factor."""
         return sum(self.sizes)
 
     @property
     def num_free(self) -> int:
-        """Everything depends on the state."""
+        """Number of free parameters: none, because all logits depend on the state."""
         return 0
 
     def params(self, outputs: Array, free: Array) -> Array:
-        """The logits as they come."""
+        """Return the network's outputs, which are the logits."""
         del free
         return outputs
 
     def noise(self, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
-        """Standard Gumbel, −log of a standard exponential, for each logit."""
+        """Return standard Gumbel noise, −log of a standard exponential, for each logit."""
         exponential = rng.standard_exponential((*batch, self.num_outputs), dtype=np.float32)
         return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
     def sample(self, params: Array, noise: Array) -> Array:
-        """The Gumbel trick: argmax of logits plus noise, factor by factor."""
+        """Return the argmax of logits plus noise for each factor (the Gumbel-max trick)."""
         return self.mode(params + noise)
 
     def mode(self, params: Array) -> Array:
-        """The most probable choice of each factor."""
+        """Return the most probable choice of each factor."""
         xp = params.__array_namespace__()
         choices = [xp.argmax(block, axis=-1) for block, _ in self._blocks(params)]
         return xp.concatenate(choices, axis=-1)
 
     def log_prob(self, params: Array, action: Array) -> Array:
-        """log π(a|s), (...), the sum over factors."""
+        """Return log π(a|s), (...), summed over factors."""
         xp = params.__array_namespace__()
         total = 0.0
         for block, factors in self._blocks(params):
-            # A comparison rather than a gather: its derivative is cheap.
+            # A comparison instead of a gather, because its derivative is cheap.
             chosen = action[..., factors, None] == xp.arange(block.shape[-1])
             picked = xp.where(chosen, _log_softmax(block), 0.0)
             total = total + xp.sum(picked, axis=(-2, -1))
         return total
 
     def kl(self, *, old: Array, new: Array) -> Array:
-        """KL(old‖new), (...): Σ p_old·(eᵈ − 1 − d) with d = log p_new − log p_old.
+        """Return KL(old ‖ new), (...): Σ p_old·(eᵈ − 1 − d) with d = log p_new − log p_old.
 
-        Equal to the usual Σ p_old·(−d) since both distributions sum to 1; every term is
-        nonnegative, so that it is exactly 0 for equal arguments and keeps its digits near them.
+        This equals the usual Σ p_old·(−d), because both distributions sum to 1. Every term is
+        nonnegative, so the result is exactly 0 for equal arguments and loses no digits near them.
         """
         xp = old.__array_namespace__()
         total = 0.0
@@ -187,13 +230,13 @@ class Categoricals:
             old_prob, difference = xp.exp(old_log), new_log - old_log
             near = xp.abs(difference) < 1.0
             close_by = old_prob * _exp_excess(xp.where(near, difference, 0.0))
-            # Far apart e^d may overflow where p_old is tiny; p_old·e^d is p_new.
+            # Far apart, eᵈ may overflow where p_old is tiny, so p_new replaces p_old·eᵈ.
             far_away = xp.exp(new_log) - old_prob - old_prob * difference
             total = total + xp.sum(xp.where(near, close_by, far_away), axis=(-2, -1))
         return total
 
     def entropy(self, params: Array) -> Array:
-        """The sum of the factors' entropies, (...)."""
+        """Return the entropy, (...), summed over factors."""
         xp = params.__array_namespace__()
         total = 0.0
         for block, _ in self._blocks(params):
@@ -202,7 +245,7 @@ class Categoricals:
         return total
 
     def fisher_product(self, params: Array, tangent: Array) -> Array:
-        """M·t = p∘t − p(p·t), factor by factor."""
+        """Return M·t = p∘t − p(p·t) for each factor."""
         xp = params.__array_namespace__()
         products = []
         pairs = zip(self._blocks(params), self._blocks(tangent), strict=True)
@@ -213,7 +256,7 @@ class Categoricals:
         return xp.concatenate(products, axis=-1)
 
     def _blocks(self, logits: Array) -> Iterator[tuple[Array, slice]]:
-        """Neighbouring factors of one size as (..., factors, size), with their indices."""
+        """Yield runs of factors of equal size as (..., factors, size), with their indices."""
         xp = logits.__array_namespace__()
         start = factor = 0
         for size, run in itertools.groupby(self.sizes):
@@ -225,13 +268,13 @@ class Categoricals:
 
 
 def _inverse_std(log_std: Array) -> Array:
-    """1/std, kept finite and positive in float32 however extreme the log std."""
+    """Return 1/std, finite and positive in float32 even if the log std is extreme."""
     xp = log_std.__array_namespace__()
     return xp.exp(-xp.clip(log_std, -80.0, 80.0))
 
 
 def _exp_excess(x: Array) -> Array:
-    """eˣ − 1 − x, by its series near 0, where the difference would lose all digits."""
+    """Return eˣ − 1 − x; near 0 by its series, because the difference would lose all digits."""
     xp = x.__array_namespace__()
     near = xp.abs(x) < 0.05
     y = xp.where(near, x, 0.0)

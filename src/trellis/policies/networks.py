@@ -1,8 +1,8 @@
-"""Networks (App. D): pure functions of (weights, observation).
+"""Defines networks as pure functions of (weights, observation) (App. D).
 
-A network is a description: it names the shapes of its weights, makes initial ones, and computes
-outputs from weights and observations. It holds no weights itself. The same code runs on NumPy
-arrays (inference beside the simulator) and on JAX arrays (everything that learns).
+A network is a description without weights of its own. It names the shapes of its weights, creates
+initial weights, and computes outputs from weights and observations. The same code runs on NumPy
+arrays beside the simulator and on JAX arrays in everything that learns.
 """
 
 import math
@@ -17,49 +17,68 @@ from trellis.arrays import Array
 
 
 class Network(Protocol):
-    """What a policy or a critic asks of its network; hashable, since it is fixed when compiling."""
+    """Interface that the network of a policy or a critic implements.
+
+    A network must be hashable, because it is a static argument of compiled functions. A frozen
+    dataclass is.
+    """
 
     @property
-    def num_outputs(self) -> int: ...
+    def num_outputs(self) -> int:
+        """Number of outputs per observation."""
+        ...
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the weights, in the order in which `apply` takes them."""
+        """Shapes of the weights, in the order in which `apply` expects them."""
         ...
 
     @property
     def values_per_state(self) -> int:
-        """Approximate number of activations per state, which sets the size of chunks."""
+        """Approximate number of activations per state; used to pick a chunk size."""
         ...
 
-    def init(self, rng: np.random.Generator) -> list[np.ndarray]: ...
-    def apply(self, weights: Sequence[Array], observation: Any) -> Array: ...
+    def init(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return initial weights with the shapes of `shapes`."""
+        ...
+
+    def apply(self, weights: Sequence[Array], observation: Any) -> Array:
+        """Return the outputs (..., num_outputs) for a batch of observations.
+
+        The function must run both on NumPy and on JAX arrays.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class MLP:
-    """Dense layers with tanh between them; no hidden layers make it linear.
+    """Multilayer perceptron: dense layers with tanh between them, (..., inputs) to (..., outputs).
 
-    The paper's swimmer network, 10 → 30 → 2 with 364 policy parameters, has no hidden biases:
-    10·30 + 30·2 + 2, and 2 log stds.
+    Without hidden layers the network is linear. The paper's swimmer network, 10 → 30 → 2, has no
+    hidden biases: 10·30 + 30·2 + 2 weights and 2 log stds are its 364 parameters.
+
+    Example:
+        >>> num_weights(MLP(inputs=10, hidden=(30,), num_outputs=2, hidden_biases=False))
+        362
     """
 
     inputs: int
-    """Number of features."""
+    """Number of features of an observation."""
     hidden: tuple[int, ...]
-    """Units of the hidden layers."""
+    """Units of the hidden layers; () for a linear network."""
     num_outputs: int
     """Units of the last layer."""
     hidden_biases: bool = True
-    """Whether hidden layers have biases; the last layer always does."""
+    """Whether hidden layers have biases; the last layer always has one."""
     output_scale: float = 0.01
-    """Gain of the last layer: small, so that the first policy hardly depends on the state."""
+    """Gain of the last layer's initial weights. A small gain makes the first policy nearly the
+    same in all states."""
 
     def __post_init__(self):
         if min(self._sizes) < 1:
             raise ValueError(
-                f"every layer needs at least one unit, got {self.inputs} inputs,"
-                f" {self.hidden} hidden, {self.num_outputs} outputs"
+                f"every layer must have at least one unit, got inputs={self.inputs},"
+                f" hidden={self.hidden}, num_outputs={self.num_outputs}"
             )
 
     @property
@@ -68,7 +87,7 @@ class MLP:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """(in, out) matrices, each followed by its bias if it has one."""
+        """Shapes of the weights: (in, out) matrices, each followed by its bias if it has one."""
         shapes: list[tuple[int, ...]] = []
         *hidden, last = pairwise(self._sizes)
         for rows, columns in hidden:
@@ -77,11 +96,11 @@ class MLP:
 
     @property
     def values_per_state(self) -> int:
-        """Units of all layers."""
+        """Number of units of all layers, inputs included."""
         return sum(self._sizes)
 
     def init(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return orthogonal matrices and zero biases."""
+        """Return initial weights: orthogonal matrices and zero biases."""
         *hidden, last, bias = self.shapes
         weights = [
             math.sqrt(2.0) * orthogonal(rng, *shape) if len(shape) > 1 else np.zeros(shape)
@@ -90,7 +109,7 @@ class MLP:
         return [*weights, self.output_scale * orthogonal(rng, *last), np.zeros(bias)]
 
     def apply(self, weights: Sequence[Array], observation: Array) -> Array:
-        """(..., inputs) -> (..., outputs)."""
+        """Return the outputs (..., num_outputs) for observations (..., inputs)."""
         *hidden, last, bias = weights
         x, remaining = observation, iter(hidden)
         for matrix in remaining:
@@ -102,9 +121,9 @@ class MLP:
 
 
 def unflatten(network: Network, vector: Array) -> tuple[list[Array], Array]:
-    """Return the weights of `network` from the beginning of a flat vector, and the rest of it.
+    """Return the weights of `network` from the start of a flat vector, and the rest of the vector.
 
-    Leading axes of `vector`, such as one of members of a population, stay.
+    Leading axes of `vector`, for example one for the members of a population, are kept.
     """
     weights, start = [], 0
     for shape in network.shapes:
@@ -115,13 +134,16 @@ def unflatten(network: Network, vector: Array) -> tuple[list[Array], Array]:
 
 
 def num_weights(network: Network) -> int:
-    """Return the number of weights."""
+    """Return the total number of weights of a network."""
     return sum(math.prod(shape) for shape in network.shapes)
 
 
 def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
-    """Return a uniformly random matrix with orthonormal rows or columns, whichever are fewer."""
+    """Return a random matrix with orthonormal rows or columns, whichever are fewer.
+
+    The matrix is uniformly distributed over all such matrices.
+    """
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)
-    q = q * np.sign(np.diagonal(r))  # makes the factorization unique, and so q uniform
+    q = q * np.sign(np.diagonal(r))  # makes the factorization unique and q uniform
     return q if rows >= columns else q.T

@@ -1,8 +1,8 @@
-"""π_θ(a|s): a network and a distribution over one flat parameter vector θ (App. D).
+"""Defines the policy π_θ(a|s): a network and a distribution over one flat vector θ (App. D).
 
-θ is the weights of the network, one after the other, then the parameters that do not depend on the
-state (the log stds of a Gaussian). Everything else, the step, CEM and CMA, checkpoints and the
-wire, sees that vector alone.
+θ holds the weights of the network in order, then the parameters that do not depend on the state
+(the log stds of a Gaussian). The step, CEM, CMA, checkpoints and messages between machines see
+nothing but this vector.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,40 @@ from trellis.policies.networks import Network, num_weights, unflatten
 
 @dataclass(frozen=True)
 class Policy:
-    """A stochastic policy; a hashable description without parameters of its own."""
+    """Stochastic policy π_θ(a|s); a hashable description without parameters of its own.
+
+    Example:
+        >>> from trellis.policies import MLP, DiagGaussian
+        >>> policy = Policy(MLP(inputs=3, hidden=(8,), num_outputs=1), DiagGaussian(1))
+        >>> theta = policy.init(np.random.default_rng(0))
+        >>> theta.shape
+        (42,)
+        >>> params, _ = policy.distribution_params(theta, np.zeros((5, 3), np.float32))
+        >>> params.mean.shape
+        (5, 1)
+    """
 
     network: Network
+    """Network that computes the parameters of the distribution which depend on the state."""
     distribution: Distribution
+    """Distribution of the actions in a state."""
     initial_log_std: float = 0.0
-    """Where the free parameters of the distribution start."""
+    """Initial value of the distribution's parameters that do not depend on the state."""
 
     def __post_init__(self):
         if self.network.num_outputs != self.distribution.num_outputs:
             raise ValueError(
-                f"the network gives {self.network.num_outputs} outputs,"
-                f" the distribution needs {self.distribution.num_outputs}"
+                f"the network has {self.network.num_outputs} outputs, but the distribution needs"
+                f" {self.distribution.num_outputs}"
             )
 
     @property
     def num_params(self) -> int:
-        """The length of θ."""
+        """Length of θ."""
         return num_weights(self.network) + self.distribution.num_free
 
     def init(self, rng: np.random.Generator) -> np.ndarray:
-        """A first θ, float32."""
+        """Return initial parameters θ as a float32 vector."""
         free = np.full(self.distribution.num_free, self.initial_log_std)
         parts = [weight.ravel() for weight in self.network.init(rng)]
         return np.concatenate([*parts, free]).astype(np.float32)
@@ -45,21 +58,27 @@ class Policy:
     def distribution_params(
         self, theta: Array, observation: Any, carry: Any = ()
     ) -> tuple[Any, Any]:
-        """μ_θ(s), and the memory to hand to the next step (empty: no policy here has one)."""
+        """Return the distribution parameters μ_θ(s), and the carry for the next step.
+
+        Args:
+            theta: Parameters of the policy.
+            observation: A batch of observations.
+            carry: Hidden state of a recurrent policy; empty for feed-forward policies.
+        """
         return self.params_of(theta, self.outputs(theta, observation)), carry
 
     def outputs(self, theta: Array, observation: Any) -> Array:
-        """What the network says of each observation: all of μ that depends on the state."""
+        """Return the network's outputs: the part of μ that depends on the state."""
         weights, _ = self.unflatten(theta)
         return self.network.apply(weights, observation)
 
     def params_of(self, theta: Array, outputs: Array) -> Any:
-        """μ from the network's outputs and the free parameters in θ."""
+        """Return μ from the network's outputs and the free parameters in θ."""
         _, free = self.unflatten(theta)
         return self.distribution.params(outputs, free)
 
     def unflatten(self, theta: Array) -> tuple[list[Array], Array]:
-        """θ as the network's weights and the distribution's free parameters."""
+        """Return θ split into the network's weights and the distribution's free parameters."""
         if theta.shape != (self.num_params,):
             raise ValueError(f"θ must have shape ({self.num_params},), got {theta.shape}")
         return unflatten(self.network, theta)

@@ -3,25 +3,41 @@
     policy = SavedPolicy.load("runs/hopper")
     action = policy.act(observation)
 
-Opening one builds no environment and needs no simulator: network, distribution, observation
-statistics and spaces come from the run folder, which is only parsed.
+Loading builds no environment and imports no simulator: network, distribution, observation
+statistics and spaces come from the run folder, which is only parsed. Nobody has to vouch for that
+folder: every array is checked for its name, type, shape and range before it is used.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trellis.checkpoint_format import CHECKPOINTS, Checkpoint, CheckpointError, load_latest
-from trellis.config import CONFIG_FILE, TrainConfig, load_config
+from trellis.checkpoint_format import (
+    CHECKPOINTS,
+    Checkpoint,
+    Header,
+    MismatchError,
+    load_latest,
+    require_values,
+)
+from trellis.config import CONFIG_FILE, TrainConfig
+from trellis.config_file import (
+    LOG_FILE,
+    differences,
+    from_checkpoint,
+    read_run_config,
+    settings_json,
+)
 from trellis.moments import Moments
-from trellis.policies.build import build_policy
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
-from trellis.space_json import SpaceFormatError, space_from_json, space_from_text, space_to_json
+from trellis.policies.saved_layout import read_count, read_layout, specs_of
+from trellis.safe_files import is_there
+from trellis.space_json import same_layout
 from trellis.spaces import (
     ActionMap,
     Encoder,
@@ -31,6 +47,7 @@ from trellis.spaces import (
     is_single,
     observation_encoder,
 )
+from trellis.strict_json import shown
 
 Actor = Callable[[Observation], np.ndarray]
 """A function from a batch of observations to actions for `BatchEnv.step`."""
@@ -74,7 +91,12 @@ class SavedPolicy:
             policy: the policy description, if it was one of your own.
             spaces: observation and action space, if the checkpoint does not describe them.
         """
-        config, checkpoint = read_agent(folder)
+
+        def check(config: TrainConfig, header: Header) -> Collection[str]:
+            expected = read_layout(header, config, policy, spaces).expected
+            return [name for name in expected if best or not name.startswith("best_")]
+
+        config, checkpoint = read_agent(folder, check)
         return cls.from_checkpoint(checkpoint, config, best=best, policy=policy, spaces=spaces)
 
     @classmethod
@@ -89,18 +111,19 @@ class SavedPolicy:
     ) -> "SavedPolicy":
         """Return the policy in a checkpoint that was loaded already; arguments as in `load`."""
         arrays, values = checkpoint.arrays, checkpoint.values
-        spaces = spaces or read_spaces(values, config.env)
-        policy = policy or build_policy(config.policy, *spaces)
-        require_same_policy(values, arrays["theta"].size, policy)
+        layout = read_layout(Header(specs_of(arrays), values, None), config, policy, spaces)
+        for name, expected in layout.expected.items():
+            if name in arrays:
+                require_values(name, arrays[name], expected)
         best = best and "best_theta" in arrays
         return cls(
-            policy,
+            layout.policy,
             arrays["best_theta" if best else "theta"],
             Moments.from_arrays("best_moments" if best else "observation_moments", arrays),
-            spaces,
+            layout.spaces,
             config,
-            iteration=int(values["iteration"]),
-            steps=int(values["steps"]),
+            iteration=read_count(values, "iteration"),
+            steps=read_count(values, "steps"),
             is_best=best,
         )
 
@@ -120,10 +143,16 @@ class SavedPolicy:
                 the run's evaluations do it.
             rng: where the noise of sampled actions comes from.
         """
-        single = is_single(observation, self.spaces[0])
-        batch = add_batch_axis(observation) if single else observation
         stochastic = None if deterministic is None else not deterministic
-        actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
+        try:
+            single = is_single(observation, self.spaces[0])
+            batch = add_batch_axis(observation) if single else observation
+            actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the policy cannot act on this observation ({error}); its space is"
+                f" {shown(str(self.spaces[0]), quotes=False)}"
+            ) from error
         return actions[0] if single else actions
 
     def actor(
@@ -148,6 +177,18 @@ class SavedPolicy:
 
         return act
 
+    def require_spaces(self, spaces: Spaces, env_id: str) -> None:
+        """Raise a ValueError if an environment does not have the spaces of this policy."""
+        for name, ours, theirs in zip(
+            ("observations", "actions"), self.spaces, spaces, strict=True
+        ):
+            if not same_layout(ours, theirs):
+                raise ValueError(
+                    f"the policy does not fit the {name} of {env_id}: they are"
+                    f" {shown(str(theirs), quotes=False)}, those of the policy are"
+                    f" {shown(str(ours), quotes=False)}"
+                )
+
     @functools.cached_property
     def _encode(self) -> Encoder:
         return observation_encoder(self.spaces[0])[1]
@@ -166,55 +207,62 @@ class SavedPolicy:
         return np.random.default_rng(self.config.seed)
 
 
-def read_agent(folder: str | Path) -> tuple[TrainConfig, Checkpoint]:
-    """Read the settings and the newest checkpoint of a run or of a saved agent."""
-    folder = Path(folder)
-    if not (folder / CONFIG_FILE).is_file():
+CheckAgent = Callable[[TrainConfig, Header], Collection[str] | None]
+"""A `CheckHeader` that also gets the settings."""
+
+
+def read_agent(
+    folder: str | Path, check: CheckAgent | None = None
+) -> tuple[TrainConfig, Checkpoint]:
+    """Read the settings and the newest checkpoint of a run or of a saved agent.
+
+    Args:
+        folder: The folder.
+        check: Decides, before arrays are read, whether they fit and which of them are needed.
+
+    Raises:
+        CheckpointError: There is no whole checkpoint, or it does not fit the settings.
+        ValueError: The settings are damaged or not valid.
+    """
+    folder, found = Path(folder), []
+    if not is_there(folder, CONFIG_FILE) and not is_there(folder, CHECKPOINTS):
         raise FileNotFoundError(f"{folder} is not a run or a saved agent: it has no {CONFIG_FILE}")
-    return load_config(folder / CONFIG_FILE), load_latest(folder / CHECKPOINTS)
+
+    def check_header(header: Header) -> Collection[str] | None:
+        found[:] = [_settings(folder, header.config)]
+        return None if check is None else check(found[0], header)
+
+    checkpoint = load_latest(folder / CHECKPOINTS, check_header)
+    return found[0], checkpoint
 
 
-def describe(spaces: Spaces, policy: Policy) -> dict[str, Any]:
-    """Return what a checkpoint says about its environment and about what θ parametrizes."""
-    observation_space, action_space = spaces
-    texts = {"observation space": str(observation_space), "action space": str(action_space)}
-    return {
-        "spaces": texts,
-        "observation_space": space_to_json(observation_space),
-        "action_space": space_to_json(action_space),
-        "policy": _kind(policy),
-    }
+def _settings(folder: Path, saved: Mapping[str, Any] | None) -> TrainConfig:
+    """Return the settings that go with a checkpoint, which holds `saved`.
 
-
-def read_spaces(values: Mapping[str, Any], env_id: str) -> Spaces:
-    """Return the spaces that a checkpoint describes, in today's format or in the first one."""
+    A saved agent is replaced by replacing its checkpoint: the settings there count. A run may have
+    been extended since, which `config.json` knows; other settings have to be the same.
+    """
+    inside = None  # An earlier version wrote the checkpoint.
+    if saved is not None:
+        inside = from_checkpoint(saved, f"the checkpoint of {folder}")
+        if not is_there(folder, LOG_FILE):
+            return inside
     try:
-        observation, action = values.get("observation_space"), values.get("action_space")
-        if observation and action:
-            return space_from_json(observation), space_from_json(action)
-        texts = values["spaces"]
-        observation_space = space_from_text(texts["observation space"], bounds_matter=False)
-        return observation_space, space_from_text(texts["action space"])
-    except (SpaceFormatError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"this checkpoint does not describe the spaces of {env_id} ({error}): pass them as"
-            " SavedPolicy.load(path, spaces=(observation_space, action_space))"
-        ) from error
+        outside = read_run_config(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise MismatchError(f"{folder / CONFIG_FILE} cannot be read: {reason}") from error
+    if inside is not None:
+        require_same_settings(folder, outside, inside)
+    return outside
 
 
-def require_same_policy(values: Mapping[str, Any], num_params: int, policy: Policy) -> None:
-    """Raise a ValueError if a checkpoint's θ does not belong to this policy."""
-    ours = _kind(policy)
-    saved = values.get("policy", ours)  # The first checkpoints did not describe the policy.
-    if saved != ours or num_params != policy.num_params:
-        raise ValueError(
-            f"this checkpoint holds a policy of {num_params} parameters ({saved}), the policy here"
-            f" has {policy.num_params} ({ours}): pass the one that it was trained with, from"
-            " Python, as TRPO.load(path, policy=…)"
+def require_same_settings(folder: Path, outside: TrainConfig, inside: TrainConfig) -> None:
+    """Raise `MismatchError` if `config.json` and a checkpoint of one run have other settings."""
+    found = differences(settings_json(outside), settings_json(inside))
+    if found:
+        words = "; ".join(f"{n} is {shown(o)}, there {shown(i)}" for n, o, i in found)
+        raise MismatchError(
+            f"{folder / CONFIG_FILE} has other settings than the checkpoint ({words}): it was"
+            " changed or belongs to another run. Restore it from a copy"
         )
-
-
-def _kind(policy: Policy) -> str:
-    """Return the kinds of network and distribution, and the shapes of the weights."""
-    shapes = " ".join("×".join(map(str, shape)) for shape in policy.network.shapes)
-    return f"{type(policy.network).__qualname__} {shapes}, {type(policy.distribution).__qualname__}"

@@ -1,7 +1,7 @@
-"""Named settings: the paper's (`paper/…`) and those that work best today (`modern/…`).
+"""Presets, which are named settings: those of the paper (`paper/…`) and newer ones (`modern/…`).
 
-`resolve(env_id)` returns the settings for an environment: its own preset, or a good default. A
-preset is plain data; any of its values can be overridden afterwards.
+`resolve(env_id)` returns the settings of an environment's own preset, or of a default preset. A
+preset is plain data; options and arguments override its values.
 """
 
 import difflib
@@ -12,7 +12,9 @@ from trellis.presets.paper import PAPER, PAPER_ATARI
 from trellis.presets.preset import Preset
 
 ATARI: dict[str, Preset] = {**PAPER_ATARI, **MODERN_ATARI}
+"""Presets for Atari games."""
 PRESETS: dict[str, Preset] = {**MODERN, **PAPER, **ATARI}
+"""All presets by name."""
 
 BY_ENVIRONMENT = {
     "Ant-v5": "modern/mujoco",
@@ -33,15 +35,25 @@ BY_ENVIRONMENT = {
     "trellis/PaperWalker-v0": "paper/walker",
     "trellis/PaperCartPole-v0": "paper/cartpole",
 }
+"""Preset of each environment that has its own."""
 
 
 def resolve(env_id: str, name: str | None = None) -> TrainConfig:
-    """The settings for an environment: those of preset `name`, or else its own, or the default."""
+    """Return the settings of a preset for an environment.
+
+    Args:
+        env_id: Gymnasium id.
+        name: Name of the preset. Default: the environment's own, else modern/atari for games and
+            modern/default for everything else.
+
+    Raises:
+        ValueError: There is no preset of this name.
+    """
     default = "modern/atari" if env_id.startswith("ALE/") else "modern/default"
     name = name or BY_ENVIRONMENT.get(env_id, default)
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"there is no preset {name!r}{hint} There are: {', '.join(PRESETS)}")
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"there is no preset {name!r}; {hint}`trellis presets` lists them")
     settings = {key: value for key, value in vars(PRESETS[name]).items() if key != "about"}
     return TrainConfig(env=env_id, preset=name, **settings)

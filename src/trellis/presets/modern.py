@@ -1,11 +1,11 @@
-"""Settings that work best today, by name: `modern/…`."""
+"""Presets with a critic, GAE and normalization, which came after the paper: `modern/…`."""
 
 from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, StepConfig
 from trellis.presets.preset import Preset
 
 MODERN_ATARI: dict[str, Preset] = {
     "modern/atari": Preset(
-        "critic, GAE and scaled rewards, for Atari games; small pictures, to learn more a minute",
+        "Atari games: critic, GAE and scaled rewards on small images.",
         env_options={"preprocessing": "paper"},
         total_steps=8_000_000,
         eval_every=500_000,
@@ -18,33 +18,37 @@ MODERN_ATARI: dict[str, Preset] = {
 }
 
 MODERN: dict[str, Preset] = {
-    "modern/default": Preset("critic, GAE and normalization, for anything without a preset"),
-    "modern/mujoco": Preset(
-        "critic, GAE and normalization, for MuJoCo's tasks", step=StepConfig(fisher_fraction=1.0)
+    "modern/default": Preset(
+        "Critic, GAE and normalization. For environments without their own preset."
     ),
+    "modern/mujoco": Preset(
+        "Critic, GAE and normalization for MuJoCo tasks.", step=StepConfig(fisher_fraction=1.0)
+    ),
+    # At γ = 0.99 one of four seeds stayed below a return of 1,800.
     "modern/hopper": Preset(
-        "a longer horizon: at γ = 0.99 one of four seeds stayed below 1,800",
+        "MuJoCo Hopper: a longer horizon (γ = 0.995, λ = 0.97).",
         estimation=EstimationConfig(gamma=0.995, gae_lambda=0.97),
         step=StepConfig(fisher_fraction=1.0),
     ),
     "modern/swimmer": Preset(
-        "a long horizon: the swimmer's reward comes late",
+        "MuJoCo Swimmer: a long horizon (γ = 0.9999), because its reward comes late.",
         sampling=SamplingConfig(num_envs=16, steps_per_env=1000),
         estimation=EstimationConfig(gamma=0.9999, gae_lambda=0.99),
         step=StepConfig(max_kl=0.02),
     ),
+    # With an initial log std of 0, two of five runs stayed below a return of 2,000.
     "modern/half-cheetah": Preset(
-        "less noise to begin with: at log std 0 two runs of five stayed below 2,000",
+        "MuJoCo HalfCheetah: less initial action noise (log std −1).",
         policy=PolicyConfig(initial_log_std=-1.0),
     ),
+    # Without new episodes, a policy that always balances forgets how to start one.
     "modern/double-pendulum": Preset(
-        "new episodes in every iteration, and small steps: a policy that always balances forgets"
-        " how to begin",
+        "MuJoCo InvertedDoublePendulum: new episodes in every iteration, and small steps.",
         sampling=SamplingConfig(whole_paths=True),
         step=StepConfig(max_kl=0.003, fisher_fraction=1.0),
     ),
     "modern/classic": Preset(
-        "short episodes and small networks, for classic control",
+        "Classic control (CartPole, Acrobot): short runs with small batches.",
         total_steps=100_000,
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
         step=StepConfig(fisher_fraction=1.0),

@@ -1,5 +1,7 @@
-"""The paper's settings by name, `paper/…`: Table 2's tasks, Table 3's games, and our vines with a
-critic at the same budgets."""
+"""Presets of the paper, `paper/…`: the tasks of Table 2 and the games of Table 3.
+
+Vine presets with a critic are not in the paper. They have the same step budgets.
+"""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -12,7 +14,7 @@ PAPER_MAX_KL = 0.01
 PAPER_ITERATIONS = 200
 PAPER_PATH_LENGTH = 1000
 PAPER_ACTIONS = 4
-"""Rollouts per state."""
+"""Number of rollouts per branch state."""
 PAPER_VINE = VineConfig(trunks=16, trunk_length=1000, actions=PAPER_ACTIONS)
 PAPER_ESTIMATION = EstimationConfig(
     gamma=0.99,
@@ -21,53 +23,52 @@ PAPER_ESTIMATION = EstimationConfig(
     normalize_observations=False,
     normalize_rewards=False,
 )
-# Ours: without it runs stood at falls after 65 steps. Joints turn at up to 100 rad/s, which
-# probably saturates a network that sees them as they are.
+# Departs from Table 2: without normalization, runs kept falling after 65 steps. Joints turn at up
+# to 100 rad/s, which probably saturates the network.
 WALKER_ESTIMATION = dataclasses.replace(PAPER_ESTIMATION, normalize_observations=True)
 PAPER_STEP = StepConfig(max_kl=PAPER_MAX_KL, damping=1e-3)
-"""The paper names no damping; this is enough to keep the solve from following noise."""
+"""Update of the paper, which names no damping. This value keeps the solve from following noise."""
 
 SHORT_ROLLOUT_LENGTH = 10
 SHORT_STATES_PER_TRUNK = 600
 SHORT_STEPS_PER_TRUNK = (
     PAPER_VINE.trunk_length + SHORT_STATES_PER_TRUNK * PAPER_ACTIONS * SHORT_ROLLOUT_LENGTH
 )
-"""Ours, for rollouts that a critic takes over from: a whole number of trunks makes Table 2's steps.
-"""
+"""Simulator steps per trunk of the short vines. A whole number of trunks makes Table 2's steps."""
 
 
 class PaperTask(NamedTuple):
     """A column of Table 2."""
 
     name: str
-    """What descriptions call it."""
+    """Name in descriptions."""
     steps: int
-    """Simulator steps of an iteration."""
+    """Simulator steps per iteration."""
     rollout_length: int
-    """Time steps of a rollout of the vine."""
+    """Time steps per vine rollout."""
     q_values: int
-    """(state, action) pairs per batch: N = 125 or 625 states of 4 actions."""
+    """Q-values per batch, i.e. (state, action) pairs: N = 125 or 625 states with 4 actions each."""
     policy: PolicyConfig
     estimation: EstimationConfig = PAPER_ESTIMATION
 
 
 TASKS = {
     "swimmer": PaperTask(
-        "swimmer", 50_000, 50, 500, PolicyConfig(hidden=(30,), hidden_biases=False)
+        "Swimmer", 50_000, 50, 500, PolicyConfig(hidden=(30,), hidden_biases=False)
     ),
-    "hopper": PaperTask("hopper", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50))),
+    "hopper": PaperTask("Hopper", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50))),
     "walker": PaperTask(
-        "walker", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50)), WALKER_ESTIMATION
+        "Walker", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50)), WALKER_ESTIMATION
     ),
-    # Ours: Table 2 has no column for the cart-pole.
-    "cartpole": PaperTask("cart-pole", 10_000, 100, 500, PolicyConfig(hidden=())),
+    # Departs from Table 2, which has no column for the cart-pole.
+    "cartpole": PaperTask("Cart-pole", 10_000, 100, 500, PolicyConfig(hidden=())),
 }
 
 
 def _preset(
     task: PaperTask, about: str, sampler: Literal["single-path", "vine"], **vine: int | bool
 ) -> Preset:
-    """Return a preset of a task, with changes of the paper's vine."""
+    """Return a preset for a task, with changes to the paper's vine settings."""
     sizes = {"states": task.q_values // PAPER_ACTIONS, "rollout_length": task.rollout_length}
     sampling = SamplingConfig(
         task.steps // PAPER_PATH_LENGTH,
@@ -78,9 +79,9 @@ def _preset(
     )
     critic = "mlp" if sampling.vine.bootstrap else "none"
     return Preset(
-        about=f"the paper's {task.name}{about}",
+        about=f"{task.name}{about}",
         total_steps=PAPER_ITERATIONS * sampling.most_steps,
-        # Vine has fewer steps where rollouts end early, and is not to have more iterations.
+        # Vine needs fewer steps where rollouts end early; that must not add iterations.
         max_iterations=PAPER_ITERATIONS,
         policy=task.policy,
         sampling=sampling,
@@ -91,46 +92,52 @@ def _preset(
 
 def _single_path(task: PaperTask) -> Preset:
     paths = task.steps // PAPER_PATH_LENGTH
-    about = f": {paths} paths of {PAPER_PATH_LENGTH} steps, no critic"
+    about = (
+        f" of the paper: single path, {paths:,} paths of {PAPER_PATH_LENGTH:,} steps, no critic."
+    )
     return _preset(task, about, "single-path")
 
 
 def _vine(task: PaperTask) -> Preset:
+    states = task.q_values // PAPER_ACTIONS
     about = (
-        f" by vine: {task.q_values:,} rollouts of {task.rollout_length} steps from"
-        f" {PAPER_VINE.trunks} trunks, no critic"
+        f" of the paper: vine, {states} branch states × {PAPER_ACTIONS} rollouts of"
+        f" {task.rollout_length} steps, no critic."
     )
     return _preset(task, about, "vine")
 
 
 def _vine_of_states(task: PaperTask) -> Preset:
-    """The other reading of Table 2: as many states as it has Q-values, of four actions each. It
-    makes the 1M steps an iteration of hopper and walker come out, and not the swimmer's 50,000."""
-    about = f" by vine, with {task.q_values:,} states of {PAPER_ACTIONS} rollouts"
+    """Return the other reading of Table 2: one branch state per Q-value, with four actions each.
+
+    It agrees with Table 2's steps per iteration for hopper and walker, but not for the swimmer.
+    """
+    about = (
+        f" of the paper, other reading of Table 2: vine, {task.q_values:,} branch states ×"
+        f" {PAPER_ACTIONS} rollouts, no critic."
+    )
     return _preset(task, about, "vine", states=task.q_values)
 
 
 def _vine_bootstrap(task: PaperTask) -> Preset:
-    """By the reading that comes closest to Table 2's steps an iteration, and a critic says what
-    follows where a rollout is cut: without, nothing that happens later than its 50 or 100 steps
-    counts."""
-    states = task.q_values // PAPER_ACTIONS if task.name == "swimmer" else task.q_values
-    about = (
-        f" by vine of {states:,} states, and, which the paper has not, a critic for what follows"
-        " its rollouts"
-    )
+    """Return the reading closest to Table 2's steps per iteration, with a critic.
+
+    The critic estimates the return after a cut rollout. Without it, nothing after the 50 or 100
+    steps of a rollout counts.
+    """
+    states = task.q_values // PAPER_ACTIONS if task.name == "Swimmer" else task.q_values
+    about = f" with vine sampling ({states:,} branch states) and a critic (not in the paper)."
     return _preset(task, about, "vine", states=states, bootstrap=True)
 
 
 def _vine_short(task: PaperTask) -> Preset:
-    """Table 2's steps an iteration in rollouts that a critic takes over from early, which
-    leaves steps for more states."""
+    """Return Table 2's steps per iteration as short rollouts with a critic, from more states."""
     trunks = task.steps // SHORT_STEPS_PER_TRUNK
     states = SHORT_STATES_PER_TRUNK * trunks
     length = SHORT_ROLLOUT_LENGTH
     about = (
-        f" by vine of {states:,} states, with rollouts of {length} steps and, which the paper has"
-        " not, a critic for what follows them"
+        f" with vine sampling ({states:,} branch states, rollouts of {length} steps) and a critic"
+        " (not in the paper)."
     )
     sizes = {"trunks": trunks, "states": states, "rollout_length": length}
     return _preset(task, about, "vine", bootstrap=True, **sizes)
@@ -149,12 +156,12 @@ PAPER: dict[str, Preset] = {
 ATARI_ITERATIONS = 500
 ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
 ATARI_PATHS = 32
-"""Ours: enough rows for two workers to be busy most of the time."""
+"""Number of parallel games, not in the paper. It keeps two workers busy most of the time."""
 ATARI_VINE = VineConfig(
     trunks=16, trunk_length=2500, states=900, actions=PAPER_ACTIONS, rollout_length=100
 )
-"""The rollouts and 40,000 steps of trunks make the 400,000 of an iteration. Table 3 has neither a
-rollout length nor anything about the trunks: those are ours."""
+"""Rollouts and 40,000 trunk steps make the 400,000 steps of an iteration. Table 3 gives neither the
+rollout length nor the trunks: these values are not in the paper."""
 
 
 def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
@@ -176,13 +183,13 @@ def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
 
 PAPER_ATARI: dict[str, Preset] = {
     "paper/atari-single-path": _paper_atari(
-        "the paper's Atari: 100,000 steps an iteration, 33,500 parameters, no critic",
+        "Atari games of the paper: single path, 100,000 steps per iteration, no critic.",
         SamplingConfig(
             ATARI_PATHS, ATARI_STEPS_PER_ITERATION["single-path"] // ATARI_PATHS, whole_paths=True
         ),
     ),
     "paper/atari-vine": _paper_atari(
-        "the paper's Atari by vine: 3,600 rollouts of 100 steps from 16 trunks, no critic",
+        "Atari games of the paper: vine, 900 branch states × 4 rollouts of 100 steps, no critic.",
         SamplingConfig(sampler="vine", vine=ATARI_VINE),
     ),
 }

@@ -1,4 +1,4 @@
-"""What a preset is: named settings, plain data."""
+"""The type of a preset: settings with a description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,10 @@ from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, StepC
 
 @dataclass(frozen=True)
 class Preset:
-    """What a name stands for."""
+    """Settings that a run can start from. Its other fields are those of `TrainConfig`."""
 
     about: str
+    """Description in one line."""
     env_options: Mapping[str, Any] = field(default_factory=dict)
     total_steps: int = 1_000_000
     eval_every: int = 100_000

@@ -1,1 +1,1 @@
-"""The paper's figures and tables, one folder per experiment."""
+"""Experiments that reproduce the paper's figures and tables, one folder each."""

@@ -1,9 +1,9 @@
-"""What experiments are to the command line: dataclasses of options that can run."""
+"""The interface of an experiment: a dataclass of options that can run and write its pages."""
 
 import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -13,7 +13,7 @@ from trellis.reproduce.sweep import Say
 
 Entry = TypeVar("Entry")
 ALWAYS_NAMED = ("out", "seeds", "parallel")
-"""Options that a command names even if they have their default."""
+"""Options that a recorded command names even if they have their default."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,16 @@ class Experiment:
     """Name of the subcommand."""
     out: Path
     """Folder for the results."""
+    rewrite: bool = field(default=False, kw_only=True)
+    """Train and measure nothing. Write the pages and figures again from the data files in the
+    folder."""
 
     def run(self, say: Say) -> object:
-        """Measure, and write the results."""
+        """Measure, and write the data files, the pages and the figures."""
+        raise NotImplementedError
+
+    def write_pages(self) -> None:
+        """Write the pages and the figures from the data files alone."""
         raise NotImplementedError
 
 
@@ -34,7 +41,7 @@ def command(experiment: Experiment, **changes: Any) -> str:
     """Return the command that runs an experiment, with every option that is not the default.
 
     Args:
-        experiment: Dataclass of an experiment.
+        experiment: Options of the experiment.
         **changes: Options to change.
     """
     words = ["trellis", "reproduce", experiment.name]
@@ -53,17 +60,17 @@ class TrainingExperiment(Experiment):
     """Options of an experiment that trains runs."""
 
     seeds: int
-    """Number of runs of each kind."""
+    """Number of seeds, one run each."""
     runs: Path
-    """Folder of the runs."""
+    """Folder for the runs."""
     parallel: int = 2
-    """Number of parallel runs, with one thread each; 1 gives a run all cores."""
+    """Number of runs at the same time, one thread each. 1 gives a run all cores, for timing."""
 
     def __post_init__(self):
         require_at_least_one(seeds=self.seeds, parallel=self.parallel)
 
     def plan_seeds(self, stem: Path, config: TrainConfig, seeds: Iterable[int]) -> list[RunPlan]:
-        """Return a run per seed, in the folders STEM-SEED."""
+        """Return one run per seed, in the folders STEM-SEED."""
         threads = 1 if self.parallel > 1 else 0  # 0: all cores.
         return [
             RunPlan(
@@ -82,7 +89,7 @@ def require_at_least_one(**options: int) -> None:
 
 
 def require_scale(scale: float) -> None:
-    """Raise a ValueError if an iteration cannot be scaled to this part of its size."""
+    """Raise a ValueError if a scale is not in (0, 1]."""
     if not 0 < scale <= 1:
         raise ValueError(f"scale must be in (0, 1], got {scale}")
 
@@ -91,5 +98,5 @@ def look_up(table: Mapping[str, Entry], names: tuple[str, ...], kind: str) -> li
     """Return the entries with these names, or raise a ValueError that lists all names."""
     for name in names:
         if name not in table:
-            raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(table)}")
+            raise ValueError(f"there is no {kind} {name!r}; choose from {', '.join(table)}")
     return [table[name] for name in names]

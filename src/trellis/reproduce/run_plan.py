@@ -1,4 +1,4 @@
-"""One run of an experiment as data: where it goes and what it is."""
+"""One planned run of an experiment: its folder, its settings and its progress."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from trellis.runs.provenance import UNKNOWN
 
 @dataclass(frozen=True)
 class RunPlan(LoggedRun):
-    """One run of an experiment, made or not."""
+    """One run of an experiment, which may not have started yet."""
 
     @property
     def has_started(self) -> bool:
@@ -19,7 +19,7 @@ class RunPlan(LoggedRun):
 
     @property
     def progress(self) -> float:
-        """Part of the run that is done, from 0 to 1."""
+        """Finished part of the run, from 0 to 1."""
         rows = self.rows if self.has_started else []
         if not rows:
             return 0.0
@@ -34,19 +34,19 @@ class RunPlan(LoggedRun):
 
     @property
     def finished(self) -> bool:
-        """Whether the run has all its iterations."""
+        """Whether the run has all its iterations and their checkpoint."""
         return self.progress == 1.0
 
     @property
     def commit(self) -> str:
-        """Commit of the code that wrote the last checkpoint, if it is known."""
+        """Commit of the code that wrote the last checkpoint, or "unknown"."""
         try:
             return load_latest(self.folder / CHECKPOINTS).versions.get("commit", UNKNOWN)
         except CheckpointError:
             return UNKNOWN
 
     def check(self) -> None:
-        """Raise if the folder holds a run with other settings."""
+        """Raise a RunFolderError if the folder holds a run with other settings."""
         if not self.has_started:
             return
         require_same_run(self.folder, self.config)
@@ -55,6 +55,6 @@ class RunPlan(LoggedRun):
             there, planned = getattr(found, name), getattr(self.config, name)
             if there != planned:
                 raise RunFolderError(
-                    f"{self.folder} is a run with {name} {there}, not {planned}: move it away, or"
-                    " choose another folder for the runs"
+                    f"{self.folder} holds a run with {name} {there}, not {planned}: move it away,"
+                    " or choose another folder with --runs"
                 )

@@ -1,8 +1,8 @@
 """Many runs, each in its own process: finished runs are skipped, interrupted ones resume.
 
-A run is named by its folder, so a sweep can be stopped at any time and started again, also with
-more seeds or tasks. Two sweeps may share runs: the exit code of a command says that another process
-uses a run folder (`RunLockedError`, `RunExistsError`), and the sweep waits for that run.
+The folder identifies a run, so a sweep can stop at any time and start again, with more seeds or
+tasks if needed. Two sweeps may share runs. The exit code of a command shows that another process
+uses a run folder (`RunLockedError`, `RunExistsError`); the sweep then waits for that run.
 """
 
 import contextlib
@@ -23,25 +23,25 @@ from trellis.reproduce.sweep_progress import SweepProgress
 from trellis.runs.folder import CONFIG, RunExistsError, RunLockedError, as_json
 
 Say = Callable[[str], None]
-"""Prints a message about the work."""
+"""Function that prints a message about the work."""
 REPORT_SECONDS = 30.0
-"""Time between two lines of progress."""
+"""Time between two progress lines."""
 OTHERS_SECONDS = 30.0
-"""Time between two tries of a run that another process has."""
+"""Time between two attempts to start a run that another process holds."""
 POLL_SECONDS = 0.2
-"""Time between two looks at the signals that have arrived."""
+"""Time between two checks for signals."""
 TAKEN = (RunLockedError.exit_code, RunExistsError.exit_code)
-"""Exit codes of a command whose run another process has."""
+"""Exit codes of a command whose run folder another process holds."""
 
 
 def execute(plans: Sequence[RunPlan], parallel: int, say: Say) -> None:
-    """Run what is not finished, `parallel` runs at a time.
+    """Run the unfinished plans, `parallel` runs at a time.
 
-    After a signal that stops the sweep, its runs write a checkpoint and stop; a second signal stops
-    them at once.
+    After the first signal to stop, the runs write a checkpoint and stop. A second signal stops them
+    at once.
 
     Raises:
-        RuntimeError: After all runs, if some failed.
+        RuntimeError: If some runs failed, after all runs have ended.
     """
     for plan in plans:
         plan.check()
@@ -74,12 +74,15 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Say) -> None:
     for future in running:
         future.result()
     if failures:
-        raise RuntimeError("some runs failed, the others are kept:\n" + "\n".join(failures))
+        raise RuntimeError(
+            "some runs failed, and the others are kept. Fix the cause and run the same command"
+            " again:\n" + "\n".join(failures)
+        )
 
 
 @contextlib.contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """Yield the list of the signals that have arrived: Ctrl-C, SIGTERM, a terminal that closed."""
+    """Yield a list that receives each signal to stop: SIGINT, SIGTERM and SIGHUP."""
     received: list[int] = []
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -94,7 +97,7 @@ def _received_signals() -> Iterator[list[int]]:
 
 
 def _finish(plan: RunPlan, environment: Mapping[str, str], received: Sequence[int]) -> str | None:
-    """Run a plan to its end; return what went wrong, if anything did."""
+    """Run a plan to its end; return the error message if it failed."""
     while not received and not plan.finished:
         with tempfile.TemporaryDirectory() as temporary:
             arguments = ["resume", str(plan.folder)]
@@ -109,7 +112,7 @@ def _finish(plan: RunPlan, environment: Mapping[str, str], received: Sequence[in
             killer = ""
             if code < 0:
                 hint = "SIGKILL often means that memory ran out"
-                killer = f"it was ended by {signal.Signals(-code).name} ({hint})\n"
+                killer = f"{signal.Signals(-code).name} ended it ({hint})\n"
             return killer + failure_message(stderr)
         again = time.monotonic() + OTHERS_SECONDS
         while not received and time.monotonic() < again:
@@ -132,10 +135,10 @@ def command(arguments: Sequence[str]) -> list[str]:
 def _trellis(
     arguments: Sequence[str], environment: Mapping[str, str], received: Sequence[int]
 ) -> tuple[int, str]:
-    """Run `trellis`, which every received signal terminates; return its exit code and messages.
+    """Run `trellis` and return its exit code and its messages.
 
-    The process has its own group, so that Ctrl-C reaches it once, through us: a second signal would
-    end it at once.
+    Every received signal is passed on. The process has its own group, so that Ctrl-C reaches it
+    only once: a second signal would stop it at once.
     """
     with subprocess.Popen(
         command(arguments),

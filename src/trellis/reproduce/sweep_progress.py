@@ -1,7 +1,7 @@
-"""Progress of a sweep and the time left, from the logs that its runs write.
+"""Progress of a sweep and its time left, from the logs of its runs.
 
-The work left is the simulator steps that the runs may still take. The pace is that of all runs of
-this sweep together, since it started.
+The remaining work is the simulator steps of the unfinished runs. The pace is the steps of all runs
+since the sweep started, divided by the time.
 """
 
 import time
@@ -12,7 +12,7 @@ from trellis.reproduce.run_plan import RunPlan
 
 
 class SweepProgress:
-    """Progress of the runs that were not finished at the start."""
+    """Progress of the runs that were unfinished when the sweep started."""
 
     def __init__(self, runs: Sequence[RunPlan], clock: Callable[[], float] = time.monotonic):
         self._runs, self._clock = runs, clock
@@ -21,11 +21,11 @@ class SweepProgress:
         self._ended: list[RunPlan] = []
 
     def ended(self, run: RunPlan) -> None:
-        """Count a run as over, finished or failed."""
+        """Count a run as ended, finished or failed."""
         self._ended.append(run)
 
     def seconds_left(self) -> float | None:
-        """Return the estimated time left; None until there is a pace."""
+        """Return the estimated time left, or None before the first step."""
         done = left = 0.0
         for run, start in zip(self._runs, self._at_start, strict=True):
             now = 1.0 if run in self._ended else run.progress
@@ -34,7 +34,7 @@ class SweepProgress:
         return (self._clock() - self._start) * left / done if done > 0 else None
 
     def line(self) -> str:
-        """Return how many runs have ended, and the time left."""
+        """Return a progress line: the number of ended runs and the time left."""
         seconds = self.seconds_left()
         left = "time left unknown"
         if seconds is not None:

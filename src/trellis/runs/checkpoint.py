@@ -1,7 +1,8 @@
-"""Writing checkpoints: a folder of safetensors and JSON that is there whole or not at all.
+"""Write checkpoints: a folder of safetensors and JSON that is there whole or not at all.
 
 Both files are written to a temporary folder beside the checkpoint, synced and renamed, so that a
-process may be killed at any moment. `checkpoint_format.py` has the format and reads it.
+process may be killed at any moment. The settings are part of the checkpoint: one rename replaces
+them together with the parameters. `checkpoint_format.py` has the format and reads it.
 """
 
 import errno
@@ -10,8 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import shutil
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,20 @@ from numpy.typing import NDArray
 
 from trellis.checkpoint_format import (
     ARRAYS,
+    ARRAYS_BYTES,
+    MOST_ARRAYS,
     REPLACED,
     SCHEMA_VERSION,
     VALUES,
+    VALUES_BYTES,
     Checkpoint,
     CheckpointError,
     checkpoint_folders,
-    digest,
     encode_values,
 )
 from trellis.runs.provenance import commit
+from trellis.safe_files import make_folder, open_folder, remove
+from trellis.strict_json import digest
 
 _TEMPORARY = ".tmp-"
 
@@ -43,11 +47,20 @@ def save(
     values: Mapping[str, Any],
     *,
     keep: int,
+    config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a checkpoint into `folder`, a run's `checkpoints/`, and return its path.
 
     The last `keep` up to this one stay. Later ones are removed: they belong to a future that the
     run has left, because it continued from before a damaged checkpoint.
+
+    Args:
+        folder: Folder `checkpoints` of a run.
+        iteration: Iteration after which the state is saved.
+        arrays: Named arrays.
+        values: Named plain values.
+        keep: Number of checkpoints that stay.
+        config: Settings of the run as plain JSON values.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, got {keep}")
@@ -57,31 +70,56 @@ def save(
         "iteration": int(iteration),
         "versions": installed_versions(),
         "arrays_sha256": hashlib.sha256(arrays_bytes).hexdigest(),
+        "arrays_bytes": len(arrays_bytes),
+        "config": config,
         "values": encode_values(values, "values"),
     }
     envelope["sha256"] = digest(envelope)
     values_bytes = json.dumps(envelope, indent=1, allow_nan=False).encode()
+    _require_size(iteration, len(arrays), len(arrays_bytes), len(values_bytes))
     parent = Path(folder)
-    path = parent / f"{iteration:06d}"
-    temporary = None
+    name = f"{iteration:06d}"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove(parent, _TEMPORARY)
-        temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent))
-        write_and_sync(temporary / ARRAYS, arrays_bytes)
-        write_and_sync(temporary / VALUES, values_bytes)
-        sync_folder(temporary)
-        if path.exists():  # A folder that is not empty cannot be renamed over.
-            _remove(parent, REPLACED)
-            os.replace(path, parent / f"{REPLACED}{path.name}")
-        os.replace(temporary, path)
-        sync_folder(parent)
+        parent.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent.parent, parent.name)
+        with open_folder(parent.parent, parent.name) as at:
+            _remove(at, _TEMPORARY)
+            _write(at, name, {ARRAYS: arrays_bytes, VALUES: values_bytes})
+            _prune(at, parent, iteration, keep)
     except OSError as error:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(_why_not_written(error, iteration, parent)) from error
-    _prune(parent, iteration, keep)
-    return path
+    return parent / name
+
+
+def _write(at: int, name: str, files: Mapping[str, bytes]) -> None:
+    """Write a folder of files into the open folder `at`; it takes its name when it is whole."""
+    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    os.mkdir(temporary, dir_fd=at)
+    try:
+        inside = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        try:
+            for file_name, data in files.items():
+                write_and_sync(inside, file_name, data)
+            os.fsync(inside)
+        finally:
+            os.close(inside)
+        if name in os.listdir(at):  # A folder that is not empty cannot be renamed over.
+            _remove(at, REPLACED)
+            os.replace(name, f"{REPLACED}{name}", src_dir_fd=at, dst_dir_fd=at)
+        os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        os.fsync(at)
+    except OSError:
+        remove(temporary, dir_fd=at)
+        raise
+
+
+def write_and_sync(at: int, name: str, data: bytes) -> None:
+    """Write a new file into the open folder `at` and wait until the disk has it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @functools.cache
@@ -113,45 +151,44 @@ def _plain(name: str, array: Any) -> NDArray[Any]:
     return np.array(array, array.dtype.newbyteorder("<"), order="C")
 
 
-def write_and_sync(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
-    if os.name == "nt":  # Folders cannot be opened there, and renames are journaled.
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _require_size(iteration: int, arrays: int, arrays_bytes: int, values_bytes: int) -> None:
+    """Raise if a checkpoint would exceed a limit of the reader."""
+    for what, size, limit in (
+        ("arrays", arrays, MOST_ARRAYS),
+        ("bytes of arrays", arrays_bytes, ARRAYS_BYTES),
+        ("bytes of values", values_bytes, VALUES_BYTES),
+    ):
+        if size > limit:
+            raise CheckpointError(
+                f"the checkpoint of iteration {iteration} has {size:,} {what}, more than the"
+                f" {limit:,} that can be read back: use a smaller policy or fewer environments"
+            )
 
 
 def _why_not_written(error: OSError, iteration: int, parent: Path) -> str:
     what = f"the checkpoint of iteration {iteration} in {parent}"
-    intact = "; earlier checkpoints are intact" if checkpoint_folders(parent) else ""
+    try:
+        intact = "; earlier checkpoints are intact" if checkpoint_folders(parent) else ""
+    except CheckpointError:
+        intact = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left to write {what}{intact}: free some space, then resume the run"
     return f"cannot write {what}: {error.strerror or error}{intact}"
 
 
-def _prune(parent: Path, iteration: int, keep: int) -> None:
-    _remove(parent, REPLACED)
-    numbered = [path for path in checkpoint_folders(parent) if path.name.isdigit()]
-    past = [path for path in numbered if int(path.name) <= iteration]
-    for path in set(numbered) - set(past[-keep:]):
+def _prune(at: int, parent: Path, iteration: int, keep: int) -> None:
+    """Remove checkpoints that are too old, or of a future that the run has left."""
+    _remove(at, REPLACED)
+    numbered = [path.name for path in checkpoint_folders(parent) if path.name.isdigit()]
+    past = [name for name in numbered if int(name) <= iteration]
+    for name in sorted(set(numbered) - set(past[-keep:])):
         # Renamed first, so that nothing half removed ever has a checkpoint's name.
-        gone = parent / f"{_TEMPORARY}gone-{path.name}"
-        shutil.rmtree(gone, ignore_errors=True)
-        os.replace(path, gone)
-    _remove(parent, _TEMPORARY)
+        gone = f"{_TEMPORARY}gone-{secrets.token_hex(8)}"
+        os.replace(name, gone, src_dir_fd=at, dst_dir_fd=at)
+    _remove(at, _TEMPORARY)
 
 
-def _remove(parent: Path, prefix: str) -> None:
-    for path in parent.glob(f"{prefix}*"):
-        shutil.rmtree(path, ignore_errors=True)
+def _remove(at: int, prefix: str) -> None:
+    for name in os.listdir(at):
+        if name.startswith(prefix):
+            remove(name, dir_fd=at)

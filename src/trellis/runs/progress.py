@@ -1,8 +1,8 @@
-"""What a person sees while a run trains: a live bar on a terminal, plain lines elsewhere.
+"""Progress of a run: a live bar on a terminal, plain lines in a file or a pipe.
 
-`Progress` shows nothing. `BarProgress` shows rich's bar; `LineProgress` prints a line every few
-seconds and the last one, for logs and pipes. rich estimates the time left for both, from the second
-iteration on, because the first one compiles.
+`Progress` shows nothing. `BarProgress` shows a bar of rich. `LineProgress` prints a line after the
+first iteration, then every few seconds, and the last one. rich estimates the time left for both,
+from the second iteration on, because the first one compiles.
 """
 
 import contextlib
@@ -17,11 +17,14 @@ from trellis.config import TrainConfig
 
 LINE_SECONDS = 5.0
 """Time between two plain lines."""
-UNKNOWN = "-"
+COMPILING = "Compiling the first iteration …"
+"""First plain line, because the first iteration takes longer than the others."""
+WIDTHS = {"iteration": 120, "steps": 100, "kl": 120}
+"""Smallest terminal widths in columns at which the bar shows these values."""
 
 
 class Progress:
-    """Shows nothing; the interface of what shows something. A context manager."""
+    """Progress display that shows nothing, and the interface of the others. A context manager."""
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         """Show the metrics of an iteration."""
@@ -37,13 +40,13 @@ class Progress:
 
 
 class BarProgress(Progress):
-    """A live bar with return, KL, speed and time left.
+    """A live bar with steps, return, evaluation, KL, speed and time left.
 
     Args:
-        config: settings of the run, which say when it is over.
-        begun: iterations and steps that are done already.
-        clock: a clock in seconds.
-        live: whether to show the bar at all.
+        config: Settings of the run, which define its length.
+        begun: Iterations and steps that are already done.
+        clock: Clock in seconds.
+        live: Whether to show the bar.
     """
 
     def __init__(
@@ -61,24 +64,25 @@ class BarProgress(Progress):
 
         self._total, self._max_iterations = config.total_steps, config.max_iterations or math.inf
         self._evaluation: float | None = None
+        console = Console(stderr=True)
+        metrics: dict[str, Any] = {"iteration": begun[0], "steps": begun[1]}
+        values = self._values(metrics, None)
+        shown = [name for name in values if console.width >= WIDTHS.get(name, 0)]
         self._rich = RichProgress(
-            TextColumn("iteration {task.fields[iteration]}"),
+            TextColumn("{task.percentage:>3.0f}%"),
             BarColumn(bar_width=None),
-            TextColumn("{task.fields[steps]}"),
-            TextColumn("return [bold]{task.fields[return]}"),
-            TextColumn("eval [bold]{task.fields[eval]}"),
-            TextColumn("KL {task.fields[KL]}"),
-            TextColumn("{task.fields[steps/s]} steps/s"),
-            TextColumn("{task.fields[left]} left"),
-            console=Console(stderr=True),
+            *(TextColumn(f"{{task.fields[{name}]}}") for name in shown),
+            console=console,
             speed_estimate_period=math.inf,
             get_time=clock,
             disable=not live,
             expand=True,
         )
-        metrics: dict[str, Any] = {"iteration": begun[0], "steps": begun[1]}
-        self._task = self._rich.add_task("", total=1, **self._columns(metrics, None))
-        self._rich.update(self._task, completed=self._fraction(metrics))
+        fraction = self._fraction(metrics)
+        if fraction < 1:
+            values["left"] = "compiling"
+        self._task = self._rich.add_task("", total=1, **values)
+        self._rich.update(self._task, completed=fraction)
         self._rich.start()
 
     def update(self, metrics: Mapping[str, Any]) -> None:
@@ -90,12 +94,12 @@ class BarProgress(Progress):
         with contextlib.suppress(OSError, ValueError):  # The terminal may be closed.
             self._rich.stop()
 
-    def _show(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Update the bar and return the text of its columns."""
+    def _show(self, metrics: Mapping[str, Any]) -> dict[str, str]:
+        """Update the bar and return its values as text."""
         task = self._rich.tasks[0]
         with contextlib.suppress(OSError, ValueError):
             self._rich.update(self._task, completed=self._fraction(metrics))
-            self._rich.update(self._task, **self._columns(metrics, task.time_remaining))
+            self._rich.update(self._task, **self._values(metrics, task.time_remaining))
         return task.fields
 
     def _fraction(self, metrics: Mapping[str, Any]) -> float:
@@ -104,23 +108,32 @@ class BarProgress(Progress):
         by_iterations = (metrics.get("iteration") or 0) / self._max_iterations
         return min(1.0, max(by_steps, by_iterations))
 
-    def _columns(self, metrics: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+    def _values(self, metrics: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+        """Return each value with its name or unit; an empty text for an unknown value."""
         if metrics.get("eval_return_mean") is not None:
             self._evaluation = metrics["eval_return_mean"]
-        left = UNKNOWN if seconds is None else str(timedelta(seconds=seconds))
+        left = None if seconds is None else str(timedelta(seconds=seconds))
         return {
-            "iteration": str(metrics.get("iteration", UNKNOWN)),
-            "steps": f"{int(metrics.get('steps') or 0):,}/{self._total:,}",
-            "return": _number(metrics.get("episode_return_mean")),
-            "eval": _number(self._evaluation),
-            "KL": _number(metrics.get("kl"), ".2g"),
-            "steps/s": _number(metrics.get("steps_per_second"), ",.0f"),
-            "left": left.removeprefix("0:").removeprefix("0"),
+            "iteration": _text("iteration {:,}", metrics.get("iteration")),
+            "steps": f"{int(metrics.get('steps') or 0):,}/{self._total:,} steps",
+            "return": _text("return {:,.1f}", metrics.get("episode_return_mean")),
+            "evaluation": _text("evaluation {:,.1f}", self._evaluation),
+            "kl": _text("KL {:.2g}", metrics.get("kl")),
+            "speed": _text("{:,.0f} steps/s", metrics.get("steps_per_second")),
+            "left": f"{left.removeprefix('0:').removeprefix('0')} left" if left else "",
         }
 
 
 class LineProgress(BarProgress):
-    """The same columns as a plain line, every few seconds and at the end."""
+    """The values of the bar as plain lines: the first, one every few seconds, and the last.
+
+    Args:
+        config: Settings of the run, which define its length.
+        begun: Iterations and steps that are already done.
+        stream: File to write to. Default: standard error.
+        every: Seconds between two lines.
+        clock: Clock in seconds.
+    """
 
     def __init__(
         self,
@@ -133,30 +146,36 @@ class LineProgress(BarProgress):
     ):
         super().__init__(config, begun, clock=clock, live=False)
         self._stream, self._every, self._clock = stream or sys.stderr, every, clock
-        self._printed, self._pending = clock(), ""
+        self._printed, self._pending = -math.inf, ""
+        if self._fraction({"iteration": begun[0], "steps": begun[1]}) < 1:
+            self._print(COMPILING)
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         """Print the metrics of an iteration, if the last line is old enough."""
-        # A name for each value, so that a line can be read without the ones before it.
-        columns = self._show(metrics).items()
-        self._pending = "  ".join(f"{name} {value}" for name, value in columns if value != UNKNOWN)
+        self._pending = "  ".join(text for text in self._show(metrics).values() if text)
         if self._clock() - self._printed >= self._every or "eval_return_mean" in metrics:
             self.close()
 
     def close(self) -> None:
         """Print the last line, if it was not printed yet."""
         if self._pending:
-            with contextlib.suppress(OSError, ValueError):  # Whoever was reading may be gone.
-                print(self._pending, file=self._stream, flush=True)
+            self._print(self._pending)
             self._pending, self._printed = "", self._clock()
+
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # Whoever was reading may be gone.
+            print(line, file=self._stream, flush=True)
 
 
 def make_progress(
     config: TrainConfig, begun: tuple[int, int] = (0, 0), *, quiet: bool = False
 ) -> Progress:
-    """Return what suits standard error: a bar on a terminal, lines elsewhere, nothing if quiet.
+    """Return the display that suits standard error: a bar on a terminal, else lines.
 
-    Arguments are as for `BarProgress`.
+    Args:
+        config: Settings of the run, which define its length.
+        begun: Iterations and steps that are already done.
+        quiet: Whether to show nothing.
     """
     if quiet:
         return Progress()
@@ -164,5 +183,6 @@ def make_progress(
     return kind(config, begun)
 
 
-def _number(value: float | None, spec: str = ",.1f") -> str:
-    return UNKNOWN if value is None or math.isnan(value) else format(value, spec)
+def _text(template: str, value: float | None) -> str:
+    """Return a value as text; an empty text for None or NaN."""
+    return "" if value is None or math.isnan(value) else template.format(value)

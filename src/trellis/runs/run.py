@@ -1,14 +1,18 @@
-"""The one training loop, and a run as a folder that can be left and resumed at any point.
+"""The one training loop, and a run as a folder that can be stopped and resumed at any point.
 
 `advance` iterates a trainer: the command line, `TRPO.learn` and the experiments all use it. `train`
 and `resume` wrap it in a folder with a log, progress, evaluations and checkpoints. Evaluations and
 checkpoints are due when the step count crosses a multiple of their period, which does not depend on
 where the run was interrupted.
+
+The folder of a run that is resumed may come from anywhere. Its settings, checkpoint and log are
+checked before they are used, and the module of its environment is imported only with consent.
 """
 
 import contextlib
 import dataclasses
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +21,25 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from trellis.checkpoint_format import CHECKPOINTS, load_latest, newest_iteration
+from trellis.checkpoint_format import (
+    CHECKPOINTS,
+    Checkpoint,
+    CheckpointError,
+    Header,
+    load_latest,
+    newest_iteration,
+)
 from trellis.config import TrainConfig
+from trellis.config_file import from_checkpoint, has_checksum
+from trellis.envs.consent import require_consent
 from trellis.envs.errors import EnvInterrupted
+from trellis.policies.saved import require_same_settings
+from trellis.policies.saved_layout import read_count
 from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (
     CONFIG,
     RunFolderError,
+    as_json,
     locked,
     make_folder,
     read_config,
@@ -36,8 +52,10 @@ from trellis.runs.folder import (
 from trellis.runs.log import METRICS, RunLog
 from trellis.runs.progress import make_progress
 from trellis.runs.trainers import make_trainer as default_make_trainer
+from trellis.safe_files import is_there
 from trellis.signals import StoppedAtOnce, stop_signals
 from trellis.training.base import TrainerBase
+from trellis.training.checkpoint_arrays import check_header
 from trellis.training.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -48,14 +66,14 @@ AnyTrainer = TrainerBase[Any]
 
 
 class RunOptions(TypedDict, total=False):
-    """RunOptions of `train` and `resume`."""
+    """Options of `train` and `resume`."""
 
     quiet: bool
     """Whether to show no progress."""
     callbacks: Sequence[Callback]
-    """Called after each iteration; False stops."""
+    """Functions that are called after each iteration; one that returns False stops the run."""
     tensorboard: bool
-    """Whether to write TensorBoard events; by default yes."""
+    """Whether to write TensorBoard events. Default: yes."""
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -82,14 +100,16 @@ def advance(
     """Iterate until `is_over(state)`, or until a callback returns False.
 
     Args:
-        trainer: what iterates.
-        state: where to begin.
-        is_over: whether a state is the last.
-        callbacks: called after each iteration, all of them, whatever the first returns.
-        eval_every: steps between evaluations, besides one at the end; 0 for that one alone, None
+        trainer: Trainer that runs the iterations.
+        state: State to start from.
+        is_over: Function that returns whether a state is the last.
+        callbacks: Functions that are all called after each iteration.
+        eval_every: Steps between evaluations, besides one at the end; 0 for that one alone, None
             for none at all.
-        should_stop: asked before each iteration; anything true stops.
-        after: called last, with the steps before the iteration and whether another one follows.
+        should_stop: Function that is called before the first iteration and after each one; a true
+            result stops.
+        after: Function that is called last, with the steps before the iteration, the state, and
+            whether another iteration follows.
     """
     going = not (is_over(state) or should_stop())
     while going:
@@ -116,16 +136,17 @@ def train(
     with the last checkpoint intact.
 
     Args:
-        trainer: what iterates.
-        folder: the run folder; a new one, or with `resume` the one to continue.
-        resume: whether to continue a run.
-        **options: see `RunOptions`.
+        trainer: Trainer that runs the iterations.
+        folder: Run folder: a new one, or with `resume` the one to continue.
+        resume: Whether to continue a run.
+        **options: See `RunOptions`.
     """
     folder = Path(folder).absolute()  # An environment may change the working directory.
     if resume:
         require_run(folder)
         with locked(folder):
-            return _train(trainer, folder, _load(trainer, folder), **options)
+            saved = _read_checkpoint(folder, read_config(folder))
+            return _train(trainer, folder, _load(trainer, folder, saved), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
     _warn_if_inexact(trainer)
@@ -141,29 +162,48 @@ def resume(
     folder: Path | str,
     *,
     steps: int | None = None,
-    make_trainer: Callable[[TrainConfig], AnyTrainer] = default_make_trainer,
+    make_trainer: Callable[[TrainConfig], AnyTrainer] | None = None,
+    cluster: str | None = None,
+    workers: int | None = None,
+    trust_env: bool = False,
     **options: Unpack[RunOptions],
 ) -> TrainState:
     """Continue the run in `folder`, bit for bit, and return the last state.
 
     Args:
-        folder: the run folder.
-        steps: extends the run to this many steps in all, however many iterations they are.
-        make_trainer: makes the trainer, for runs whose environment has no id.
-        **options: see `RunOptions`.
+        folder: Run folder.
+        steps: Total number of steps to extend the run to, however many iterations they take.
+        make_trainer: Function that makes the trainer, for runs whose environment has no id. It
+            decides what it imports. Default: the trainer that the settings describe.
+        cluster: Where the shards run, as in `trainers.make_trainer`.
+        workers: Number of Ray workers.
+        trust_env: Whether to import the module that the run names for its environment.
+        **options: See `RunOptions`.
+
+    Raises:
+        ConsentError: The environment needs a module that has not been imported, and `trust_env` is
+            not set.
     """
     folder = Path(folder).absolute()  # An environment may change the working directory.
     require_run(folder)
-    with (
-        locked(folder),  # From here on nobody changes its settings.
-        closing(make_trainer(_extended(folder, steps))) as trainer,
-    ):
-        return _train(trainer, folder, _load(trainer, folder), **options)
+    with locked(folder):  # From here on nobody changes its settings.
+        config = read_config(folder)
+        if make_trainer is None:
+            require_consent(config.env, config.env_options, folder, trusted=trust_env)
+            saved = _read_checkpoint(folder, config, check_header)
+            made = default_make_trainer(
+                _extended(folder, config, saved, steps), cluster=cluster, workers=workers
+            )
+        else:
+            saved = _read_checkpoint(folder, config)
+            made = make_trainer(_extended(folder, config, saved, steps))
+        with closing(made) as trainer:
+            return _train(trainer, folder, _load(trainer, folder, saved), **options)
 
 
 @contextlib.contextmanager
 def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
-    """Close the trainer in the end; an error of the block stays the first thing to be read."""
+    """Close the trainer at the end; if closing fails too, add a note to the block's error."""
     try:
         yield trainer
     except BaseException as error:
@@ -175,19 +215,41 @@ def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
     trainer.close()
 
 
-def _extended(folder: Path, steps: int | None) -> TrainConfig:
-    """Return the settings of a run, extended to so many steps if they are more than it had."""
-    config = read_config(folder)
+def _read_checkpoint(
+    folder: Path,
+    config: TrainConfig,
+    check: Callable[[TrainConfig, Header], None] = lambda config, header: None,
+) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a run; None if it has not started yet.
+
+    Its settings must be those of `config.json`, and `check` must accept it.
+    """
+    if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
+        return None
+
+    def check_all(header: Header) -> None:
+        if header.config is not None:
+            inside = from_checkpoint(header.config, f"the checkpoint of {folder}")
+            require_same_settings(folder, config, inside)
+        check(config, header)
+
+    return load_latest(folder / CHECKPOINTS, check_all)
+
+
+def _extended(
+    folder: Path, config: TrainConfig, saved: Checkpoint | None, steps: int | None
+) -> TrainConfig:
+    """Return the settings of a run, extended to this many steps if they are more than it had."""
     if steps is None:
         return config
     # A run that is limited by its iterations has fewer steps than it was allowed.
     planned = config.total_steps
-    if config.max_iterations is not None and _has_begun(folder):
-        planned = int(load_latest(folder / CHECKPOINTS).values["steps"])
+    if config.max_iterations is not None and saved is not None:
+        planned = read_count(saved.values, "steps")
     if steps < planned:
         raise RunFolderError(
-            f"{folder} is a run of {planned:,} steps, which {steps:,} would not"
-            " extend; give more, or leave them out to finish the run as it was planned"
+            f"{folder} is a run of {planned:,} steps, which {steps:,} would not extend; give more"
+            " steps, or none to finish the run as it was planned"
         )
     return dataclasses.replace(config, total_steps=steps, max_iterations=None)
 
@@ -237,7 +299,7 @@ def crossed(before: int, after: int, every: int) -> bool:
 def _noting_checkpoint(folder: Path) -> Iterator[None]:
     """Add to any error how to continue from the last checkpoint.
 
-    A KeyboardInterrupt of an environment is such an error: here no signal raises one like it.
+    A KeyboardInterrupt from an environment is such an error: signals do not raise one here.
     """
     try:
         try:
@@ -245,7 +307,7 @@ def _noting_checkpoint(folder: Path) -> Iterator[None]:
         except EnvInterrupted as interrupted:
             raise interrupted.error from interrupted.__cause__
     except (Exception, StoppedAtOnce) as error:
-        if (folder / CONFIG).is_file():
+        if is_there(folder, CONFIG):
             command = resume_command(folder)
             error.add_note(f"The last checkpoint is intact; continue with: {command}")
         raise
@@ -269,41 +331,53 @@ def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[
 
 
 def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
-    if not (folder / CONFIG).is_file():  # A new folder in its place would hold no run.
+    if not is_there(folder, CONFIG):  # A new folder in its place would hold no run.
         raise RunFolderError(
-            f"{folder / CONFIG} has disappeared while the run was training, so that iteration"
-            f" {state.iteration} cannot be saved; start a new run in another folder"
+            f"cannot save iteration {state.iteration}: {folder / CONFIG} disappeared during"
+            " training; start a new run in another folder"
         )
     arrays, values = trainer.to_checkpoint(state)
-    keep = trainer.config.keep_checkpoints
-    save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep)
+    keep, config = trainer.config.keep_checkpoints, as_json(trainer.config)
+    save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep, config=config)
 
 
-def _load(trainer: AnyTrainer, folder: Path) -> TrainState:
-    """Return the state of the newest checkpoint; the first state, if there is none yet."""
+def _load(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> TrainState:
+    """Return the state of a checkpoint; the first state, if there is no checkpoint yet."""
     require_same_run(folder, trainer.config)
-    if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
+    if saved is None:
         state = trainer.start()
         _warn_if_inexact(trainer)
         write_config(folder, trainer.config)
         _save(trainer, folder, state)
         return state
-    checkpoint = load_latest(folder / CHECKPOINTS)
-    differences = version_differences(checkpoint)
+    differences = version_differences(saved)
     if differences:
         warnings.warn(
             f"{folder} was trained with other versions ({'; '.join(differences)}): it continues,"
             " but perhaps not bit for bit",
             stacklevel=4,
         )
-    state = trainer.from_checkpoint(checkpoint.arrays, checkpoint.values)
-    if read_config(folder) != trainer.config:
+    state = restore(trainer, saved)
+    if read_config(folder) != trainer.config or not has_checksum(folder):
         write_config(folder, trainer.config)
     return state
 
 
+def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:
+    """Return the state of a checkpoint, with an error that names what cannot be restored."""
+    try:
+        return trainer.from_checkpoint(saved.arrays, saved.values)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(
+            f"the checkpoint of iteration {saved.iteration} cannot be restored in"
+            f" {trainer.config.env}: {type(error).__name__}: {error}"
+        ) from error
+
+
 def _warn_if_inexact(trainer: AnyTrainer) -> None:
-    """Say at the start of a run that it could not be resumed bit for bit, and why not."""
+    """Warn at the start of a run that it cannot be resumed bit for bit, and say why."""
     if trainer.inexact:
         logger.warning(
             "%s: if this run is interrupted, it can be resumed, but not bit for bit.",
@@ -313,6 +387,6 @@ def _warn_if_inexact(trainer: AnyTrainer) -> None:
 
 def _has_begun(folder: Path) -> bool:
     """Whether there is something to continue; a run that has lost its checkpoints counts."""
-    log = folder / METRICS
-    saved = newest_iteration(folder / CHECKPOINTS) is not None
-    return saved or (log.is_file() and log.stat().st_size > 0)
+    if newest_iteration(folder / CHECKPOINTS) is not None:
+        return True
+    return is_there(folder, METRICS) and os.lstat(folder / METRICS).st_size > 0

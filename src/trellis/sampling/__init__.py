@@ -1,1 +1,1 @@
-"""How states and actions are collected: single path (Sec. 5.1) and vine (Sec. 5.2)."""
+"""Collects states, actions and rewards: single path (Sec. 5.1) and vine (Sec. 5.2)."""

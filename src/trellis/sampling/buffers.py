@@ -1,10 +1,10 @@
-"""Buffers that a sampler fills while it collects one iteration.
+"""Provides the buffers that a sampler fills while it collects one iteration (Sec. 5).
 
-`RolloutBuffer` records actions and their outcomes and turns them into `Samples`. It leaves
-observations to an `ObservationBuffer`; for pictures that is a `PictureBuffer`, which normalizes
-each frame when it is new and stores it once.
+`RolloutBuffer` records actions and their outcomes and turns them into `Samples`. It stores
+observations in an `ObservationBuffer`. For pictures this is a `PictureBuffer`, which normalizes and
+stores each frame once, when it first appears.
 
-A `lane` is a slice of environments. Lanes may be at different time steps.
+A lane is a slice of environments. Lanes may be at different time steps.
 """
 
 import numpy as np
@@ -16,14 +16,18 @@ from trellis.sampling.frames import FrameStore, Stacks
 from trellis.sampling.samples import PathState, Samples
 
 RESERVE = 16
-"""A frame store has room for 1/RESERVE more frames than the steps of an iteration need, because
-every episode adds the frames of its first stack."""
+"""Share of spare room in a frame store: 1/RESERVE of the number of steps. New episodes need it for
+the frames of their first stack."""
 FRAMES_FOR_STATISTICS = 1024
-"""Approximate number of frames per iteration that are kept raw, for the statistics of pixels."""
+"""Approximate number of raw frames kept per iteration, for the statistics of pixels."""
 
 
 class TimeEnvArrays:
-    """Named arrays over (time, environment), allocated by the first write to each name."""
+    """Named arrays over (time, environment), allocated by the first write to each name.
+
+    Args:
+        shape: Number of time steps and number of environments.
+    """
 
     def __init__(self, shape: tuple[int, int]):
         self._shape = shape
@@ -33,7 +37,7 @@ class TimeEnvArrays:
         return self._arrays[name]
 
     def write(self, t: int, lane: slice, **values: np.ndarray) -> None:
-        """Write the values of one lane at time t, (lane, ...) each."""
+        """Write the values (lane, ...) of one lane at time t."""
         for name, value in values.items():
             array = self._arrays.get(name)
             if array is None:
@@ -43,7 +47,12 @@ class TimeEnvArrays:
 
 
 class ObservationBuffer:
-    """Observations along paths: normalized for the policy, and raw for running statistics."""
+    """Observations along paths: normalized for the policy, and raw for running statistics.
+
+    Args:
+        shape: Number of time steps and number of environments.
+        normalize: Function from encoded observations to the policy's inputs.
+    """
 
     def __init__(self, shape: tuple[int, int], normalize: Normalizer):
         self._normalize = normalize
@@ -57,7 +66,7 @@ class ObservationBuffer:
         return normalized
 
     def look_up(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
-        """Return the current observations of environments `ids` in the form that is stored."""
+        """Return the current observations of environments `ids` in their stored form."""
         del ids
         return self._normalize(observation)
 
@@ -68,15 +77,20 @@ class ObservationBuffer:
         """Replace the current observations of environments `ids` after a reset."""
 
     def rebuild(self, stored: np.ndarray) -> np.ndarray | Stacks:
-        """Turn observations in the form that is stored into normalized observations."""
+        """Return normalized observations from their stored form."""
         return stored
 
 
 class PictureBuffer(ObservationBuffer):
     """Observations that are stacks of frames, stored as indices into a `FrameStore`.
 
-    A stack that moved on by a frame has one new frame. Any other, such as the channels of a colour
-    picture, is new as a whole.
+    If a stack has shifted by one frame, only its last frame is new. Otherwise, as for the channels
+    of a colour picture, all its frames are new.
+
+    Args:
+        shape: Number of time steps and number of environments.
+        normalize: Function from frames to the policy's inputs.
+        first: Current stacks of all environments.
     """
 
     def __init__(self, shape: tuple[int, int], normalize: Normalizer, first: np.ndarray):
@@ -93,7 +107,7 @@ class PictureBuffer(ObservationBuffer):
         """Record the stacks of a lane at time t and return them normalized."""
         raw_t, between = divmod(t, self._raw_interval)
         if not between:
-            # Any frame of a stack will do; the channels of a colour picture take turns.
+            # Any frame of a stack is good; for colour pictures this alternates the channels.
             frame = observation[:, raw_t % observation.shape[1]]
             self.raw.write(raw_t, lane, observation=frame)
         index = self._index[lane]
@@ -121,17 +135,23 @@ class PictureBuffer(ObservationBuffer):
         self._index[ids] = self._store.add(frames).reshape(observation.shape[:2])
 
     def rebuild(self, stored: np.ndarray) -> Stacks:
-        """Turn frame indices into stacks."""
+        """Return stacks from their frame indices."""
         return Stacks(stored, self._store)
 
 
 def is_pictures(observation: np.ndarray) -> bool:
-    """Whether observations are stacks of frames, (env, frames, height, width) of bytes."""
+    """Return whether observations are stacks of frames: bytes (env, frames, height, width)."""
     return observation.dtype in (np.uint8, np.int8) and observation.ndim == 4
 
 
 class RolloutBuffer:
-    """Samples of one iteration while they are collected, and the current state of the paths."""
+    """Samples of one iteration while they are collected, and the current state of the paths.
+
+    Args:
+        state: State of the paths before the first step; the buffer works on a copy.
+        steps: Number of time steps to collect.
+        normalize: Function from encoded observations to the policy's inputs.
+    """
 
     def __init__(self, state: PathState, steps: int, normalize: Normalizer):
         self.state = PathState(*(values.copy() for values in state))
@@ -199,7 +219,7 @@ class RolloutBuffer:
         current = self.state.observation
         last = observations.look_up(np.arange(len(current)), current)
         final = np.concatenate([last[:0], *self._final_observations])
-        # In the order of the lists: steps are added in the order of time and environment.
+        # `argwhere` has the order of the lists: steps are added by time, then by environment.
         ended = arrays["terminated"] | arrays["truncated"]
         params = distribution.params(arrays["outputs"], free)
         return Samples(

@@ -1,7 +1,7 @@
-"""What the samplers require of a batch of environments.
+"""Defines the interfaces that samplers require of a batch of environments (Sec. 5).
 
-These protocols are structural, so that sampling does not import environments. `BatchEnv` of
-`trellis.envs` satisfies `Steppable` and, where it is restorable, `Branching`.
+These protocols are structural, so sampling does not import environments. `trellis.envs.BatchEnv`
+satisfies `Steppable` and, if it is restorable, `Branching`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,56 +13,92 @@ from jaxtyping import Bool, Float, Int, Shaped
 from trellis.spaces import Observation
 
 Snapshot = Mapping[str, np.ndarray]
-"""State of some environments, by name: arrays whose first axis is the environment."""
+"""State of some environments: named arrays whose first axis is the environment."""
 Ids = Int[np.ndarray, " env"]
 """Indices of environments in their batch."""
 Actions = Shaped[np.ndarray, "env ..."]
-"""One action per environment, as the policy sampled it."""
+"""One action per environment, in the form that the policy samples."""
 Active = Bool[np.ndarray, " env"]
 """Whether each environment takes part in a step."""
 
 
 class StepResult(Protocol):
-    """What a step of a batch returns: arrays whose first axis is the environment."""
+    """Result of a step of a batch: arrays whose first axis is the environment."""
 
     @property
-    def observation(self) -> Observation: ...
+    def observation(self) -> Observation:
+        """Observations after the step."""
+        ...
+
     @property
-    def reward(self) -> Float[np.ndarray, " env"]: ...
+    def reward(self) -> Float[np.ndarray, " env"]:
+        """Rewards of the step."""
+        ...
+
     @property
-    def terminated(self) -> Bool[np.ndarray, " env"]: ...
+    def terminated(self) -> Bool[np.ndarray, " env"]:
+        """Whether the step ended the episode in a terminal state."""
+        ...
+
     @property
-    def truncated(self) -> Bool[np.ndarray, " env"]: ...
+    def truncated(self) -> Bool[np.ndarray, " env"]:
+        """Whether the step ended the episode early, for example at a time limit."""
+        ...
 
 
 class Steppable(Protocol):
-    """What single path requires: environments that can be reset and stepped."""
+    """Interface that single path requires: environments that can be reset and stepped."""
 
     num_envs: int
+    """Number of environments in the batch."""
 
-    def reset(self, ids: Ids, seeds: Int[np.ndarray, " env"], /) -> Observation: ...
-    def step(self, actions: Actions, /) -> StepResult: ...
+    def reset(self, ids: Ids, seeds: Int[np.ndarray, " env"], /) -> Observation:
+        """Start new episodes in environments `ids` and return their first observations."""
+        ...
+
+    def step(self, actions: Actions, /) -> StepResult:
+        """Advance all environments by one step."""
+        ...
 
 
 @runtime_checkable
 class Lanes(Protocol):
-    """Environments in groups that step in turns, each while the policy acts in another."""
+    """Environments in groups (lanes): one lane steps while the policy acts in another."""
 
     lanes: Sequence[slice]
-    """The environments of each lane; together all environments, in order."""
+    """Environments of each lane; together they are all environments, in order."""
 
-    def send(self, lane: int, actions: Actions, /) -> None: ...
-    def receive(self, lane: int, /) -> StepResult: ...
+    def send(self, lane: int, actions: Actions, /) -> None:
+        """Start a step of all environments of a lane."""
+        ...
+
+    def receive(self, lane: int, /) -> StepResult:
+        """Return the result of the step that `send` started."""
+        ...
 
 
 class Branching(Steppable, Protocol):
-    """What vine requires: environments that can be restored from snapshots and reseeded."""
+    """Interface that vine requires: environments that can be restored and reseeded."""
 
     most_rows: int | None
     """Largest useful number of environments in a batch of rollouts; None for the default."""
 
-    def snapshot(self, ids: Ids, /) -> Snapshot: ...
-    def restore(self, ids: Ids, snapshot: Snapshot, /) -> Observation: ...
-    def reseed(self, ids: Ids, seeds: Int[np.ndarray, " env"], /) -> None: ...
-    def step(self, actions: Actions, active: Active | None = None, /) -> StepResult: ...
-    def close(self) -> None: ...
+    def snapshot(self, ids: Ids, /) -> Snapshot:
+        """Return everything that the future of environments `ids` depends on."""
+        ...
+
+    def restore(self, ids: Ids, snapshot: Snapshot, /) -> Observation:
+        """Restore a snapshot in environments `ids` and return its observations."""
+        ...
+
+    def reseed(self, ids: Ids, seeds: Int[np.ndarray, " env"], /) -> None:
+        """Give environments `ids` new random streams without changing their states."""
+        ...
+
+    def step(self, actions: Actions, active: Active | None = None, /) -> StepResult:
+        """Advance the active environments by one step; all by default."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and memory."""
+        ...

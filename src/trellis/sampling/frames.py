@@ -1,9 +1,9 @@
-"""Pictures stored once: observations that are stacks of the last frames, kept as indices.
+"""Stores the frames of picture observations once and refers to them by index.
 
-Each frame is part of the stacks of several steps. A `FrameStore` holds it once, as bytes. `Stacks`
-are indices into the store that behave like an array of observations as far as samplers and
-estimators need: they can be indexed and reshaped over their leading dimensions. Compiled code
-gathers the pictures chunk by chunk.
+An observation is a stack of the last frames, so each frame belongs to the observations of several
+steps. A `FrameStore` holds each frame once, as bytes. `Stacks` holds indices into the store and
+behaves like an array of observations: samplers and estimators can index and reshape its leading
+dimensions. Compiled code gathers the pictures chunk by chunk.
 """
 
 import functools
@@ -20,7 +20,13 @@ ALIGNMENT = 64
 
 
 class FrameStore:
-    """A growing array of frames, of which the first `count` are in use."""
+    """Growing array of frames, of which the first `count` are in use.
+
+    Args:
+        capacity: Number of frames to allocate at first.
+        shape: Shape of one frame.
+        dtype: Data type of the frames.
+    """
 
     def __init__(self, capacity: int, shape: tuple[int, ...], dtype: DTypeLike = np.uint8):
         self.frames = _aligned_zeros(capacity, shape, np.dtype(dtype))
@@ -39,9 +45,9 @@ class FrameStore:
 
     @functools.cached_property
     def on_device(self) -> jax.Array:
-        """All frames as a JAX array: the same memory on a CPU, else a copy made once.
+        """All frames as a JAX array: the same memory on a CPU, a single copy elsewhere.
 
-        No frame can be added afterwards.
+        The store is read-only afterwards.
         """
         frames = jax.device_put(self.frames, may_alias=True)
         self.frames.flags.writeable = False
@@ -49,7 +55,7 @@ class FrameStore:
 
 
 def _aligned_zeros(capacity: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocate frames that compiled code can share. Untouched pages take no memory."""
+    """Return zeros that compiled code can share; pages that are never written use no memory."""
     size = capacity * math.prod(shape)
     block = np.zeros(size + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
@@ -58,9 +64,13 @@ def _aligned_zeros(capacity: int, shape: tuple[int, ...], dtype: np.dtype) -> np
 
 @jax.tree_util.register_pytree_node_class
 class Stacks:
-    """Observations as indices, (..., frames), into a store.
+    """Picture observations as indices (..., frames) into a `FrameStore`.
 
-    As a pytree it has the indices as its one leaf, and the store as auxiliary data.
+    As a JAX pytree it has one leaf, the indices; the store is auxiliary data.
+
+    Args:
+        index: Indices of the frames of each observation.
+        store: The store that holds the frames.
     """
 
     def __init__(self, index: Int[np.ndarray, "... frames"], store: FrameStore):
@@ -68,7 +78,7 @@ class Stacks:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array of pictures, (..., frames, height, width)."""
+        """Shape of the gathered pictures, (..., frames, height, width)."""
         return (*self.index.shape, *self.store.frames.shape[1:])
 
     def __len__(self) -> int:
@@ -78,7 +88,11 @@ class Stacks:
         return Stacks(self.index[key], self.store)
 
     def reshape(self, *batch: int) -> "Stacks":
-        """Change the leading dimensions; as for arrays, a last -1 stands for an observation."""
+        """Return the stacks with other leading dimensions.
+
+        A last -1 means the dimensions of one observation, so that the call is the same as for
+        arrays of features.
+        """
         if batch[-1] == -1:
             batch = batch[:-1]
         return Stacks(self.index.reshape(*batch, self.index.shape[-1]), self.store)
@@ -89,10 +103,10 @@ class Stacks:
         return np.asarray(self.store.frames[self.index], dtype)
 
     def tree_flatten(self) -> tuple[tuple[np.ndarray], FrameStore]:
-        """Return the leaves and the auxiliary data, for JAX."""
+        """Return the leaves and the auxiliary data of the pytree, for JAX."""
         return (self.index,), self.store
 
     @classmethod
     def tree_unflatten(cls, store: FrameStore, leaves: tuple[np.ndarray]) -> "Stacks":
-        """Rebuild the stacks from auxiliary data and leaves, for JAX."""
+        """Return the stacks with these auxiliary data and leaves, for JAX."""
         return cls(leaves[0], store)

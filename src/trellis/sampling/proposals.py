@@ -1,7 +1,7 @@
-"""The proposal distribution q(·|s) of the first actions of vine's rollouts (Sec. 5.2).
+"""Chooses the first actions of vine's rollouts from a proposal distribution q(·|s) (Sec. 5.2).
 
-Any q whose support covers that of π_old is valid. The paper uses π_old itself for continuous
-actions, the uniform distribution for discrete ones, and every action in small finite spaces.
+Any q whose support covers the support of π_old is valid. The paper uses π_old itself for continuous
+actions, the uniform distribution for discrete actions, and every action in small finite spaces.
 """
 
 import enum
@@ -15,18 +15,18 @@ from trellis.config import VineConfig
 from trellis.policies.distributions import Categoricals, Distribution
 
 MAX_ENUMERATED = 32
-"""Largest number of actions, or combinations of factors, that can all be tried in every state."""
+"""Largest number of actions (combinations of factors) for which `EVERY` is allowed."""
 
 
 class Proposal(enum.Enum):
-    """How the actions of a state are chosen."""
+    """Ways to choose the first actions in a state."""
 
     POLICY = "policy"
-    """Sample from π_old."""
+    """Sample actions from π_old."""
     UNIFORM = "uniform"
-    """Sample uniformly."""
+    """Sample actions uniformly."""
     EVERY = "every"
-    """Take each action once."""
+    """Choose each action once."""
 
 
 class ProposalError(ValueError):
@@ -36,9 +36,16 @@ class ProposalError(ValueError):
 def choose_proposal(settings: VineConfig, distribution: Distribution) -> tuple[Proposal, int]:
     """Return the proposal that the settings name, and K, its number of actions per state.
 
-    "auto" is "policy" for continuous actions; for discrete ones it is "every" if there are at most
-    `actions` of them (and they can be enumerated), else "uniform". "every" takes as many actions as
-    there are.
+    "auto" means "policy" for continuous actions. For discrete actions it means "every" if there are
+    at most `settings.actions` of them (and at most `MAX_ENUMERATED`), else "uniform". With "every",
+    K is the number of actions.
+
+    Args:
+        settings: Settings of the vine sampler.
+        distribution: Action distribution of the policy.
+
+    Raises:
+        ProposalError: The proposal does not fit the action space.
     """
     name, actions = settings.proposal, settings.actions
     count = math.prod(distribution.sizes) if isinstance(distribution, Categoricals) else None
@@ -49,18 +56,19 @@ def choose_proposal(settings: VineConfig, distribution: Distribution) -> tuple[P
     if proposal is Proposal.EVERY:
         if count is None:
             raise ProposalError(
-                "continuous actions cannot all be tried: use the proposal 'policy' with vine"
+                "the vine proposal 'every' needs discrete actions, but these are continuous: use"
+                " the proposal 'policy'"
             )
         if count > MAX_ENUMERATED:
             raise ProposalError(
-                f"{count} actions are too many to try each in every state (at most"
-                f" {MAX_ENUMERATED}): use the proposal 'uniform' or 'policy' with vine"
+                f"the vine proposal 'every' allows at most {MAX_ENUMERATED} actions, but there are"
+                f" {count}: use the proposal 'uniform' or 'policy'"
             )
         return proposal, count
     if proposal is Proposal.UNIFORM and count is None:
         raise ProposalError(
-            "a uniform proposal does not cover continuous actions, which the policy samples from"
-            " the whole real line: use the proposal 'policy' with vine"
+            "the vine proposal 'uniform' does not cover continuous actions, which are unbounded:"
+            " use the proposal 'policy'"
         )
     if actions < 2:
         raise ProposalError(
@@ -80,11 +88,14 @@ def propose(
     """Choose K actions in each of N states and return them with their log q(a|s).
 
     Args:
-        proposal: How to choose.
+        proposal: How to choose the actions.
         distribution: Action distribution of the policy.
         params: Parameters of the distribution in the N states.
-        shape: (K, N).
+        shape: Number of actions and number of states, (K, N).
         rng: Source of the noise.
+
+    Returns:
+        The actions (K, N, ...), and log q(a|s) of each, (K, N).
     """
     if proposal is Proposal.POLICY:
         action = distribution.sample(params, distribution.noise(rng, shape))

@@ -1,12 +1,12 @@
-"""Branches of vine (Sec. 5.2): K rollouts from each of many states, all advanced together.
+"""Runs the branches of vine: K rollouts from each of many states, all advanced together (Sec. 5.2).
 
 The environments of the batch are copies of the states, restored from snapshots. Rollouts that have
-ended are masked, never compacted. With common random numbers the K rollouts of a state share the
-noise of their actions and the random streams of their environments, so that they differ only by
-their first actions: K copies of one action give one Q̂, bit for bit.
+ended are masked, not removed. With common random numbers, the K rollouts of a state share the noise
+of their actions and the random streams of their environments. They differ only in their first
+actions, so K copies of the same action give the same Q̂ bit for bit.
 
-For that reason the environments are ordered as (K, states). A BLAS may round a row of a matrix
-product depending on its position, and in this order the K rollouts of a state have the same
+For that reason the environments are ordered as (K, states). The rounding of a row of a matrix
+product may depend on the row's position. In this order, the K rollouts of a state have the same
 position in K equal products.
 """
 
@@ -23,7 +23,7 @@ from trellis.sampling.environment import Branching, Snapshot
 from trellis.spaces import Encoder
 
 MAX_ENVS = 1024
-"""Default size of the batch of rollouts: enough to hide the cost of a step besides the physics."""
+"""Default size of the batch of rollouts, large enough to hide the overhead of a step."""
 
 
 class Outcomes(NamedTuple):
@@ -32,7 +32,7 @@ class Outcomes(NamedTuple):
     reward_sum: Float[np.ndarray, "action state"]
     """Discounted sum of rewards, Σ γᵗ r_t."""
     length: Int[np.ndarray, "action state"]
-    """Number of steps until the rollout ended or was cut."""
+    """Number of steps until the rollout ended or reached its length limit."""
     terminated: Bool[np.ndarray, "action state"]
     """Whether the rollout ended in a terminal state."""
     final_observation: Shaped[np.ndarray, "action state ..."]
@@ -40,7 +40,17 @@ class Outcomes(NamedTuple):
 
 
 class Rollouts:
-    """Runs rollouts of at most `rollout_length` steps in its own batch of environments."""
+    """Runs rollouts of at most `settings.rollout_length` steps in its own batch of environments.
+
+    Args:
+        make_env: Creates a batch of environments of a given size.
+        policy: The policy that acts after the first action.
+        encode: Function from observations to features.
+        settings: Settings of the vine sampler.
+        actions: K, the number of rollouts from each state.
+        gamma: Discount factor.
+        max_envs: Largest size of the batch; more rollouts run in several chunks.
+    """
 
     def __init__(
         self,
@@ -55,7 +65,9 @@ class Rollouts:
         chunks = -(-settings.states * actions // max_envs)
         self._chunk_states = -(-settings.states // chunks)
         self._make_env = make_env
-        self._env: Branching | None = None  # created by the first run; evaluation needs none
+        self._env: Branching | None = (
+            None  # created by the first run, because evaluation needs none
+        )
         self._policy, self._encode = policy, encode
         self._actions, self._length, self._gamma = actions, settings.rollout_length, gamma
         self._streams = 1 if settings.common_random_numbers else actions
@@ -68,16 +80,23 @@ class Rollouts:
         first_action: Shaped[np.ndarray, "action state ..."],
         rng: np.random.Generator,
     ) -> Outcomes:
-        """Run one rollout from each state of the snapshot after each of its K first actions.
+        """Run one rollout from each state after each of its K first actions.
 
         All later actions are sampled from π_θ.
+
+        Args:
+            theta: Parameters of the policy.
+            normalize: Function from encoded observations to the policy's inputs.
+            snapshot: The states.
+            first_action: First actions, (K, states, ...).
+            rng: Source of the noise and of the environments' random streams.
         """
         if self._env is None:
             self._env = self._make_env(self._actions * self._chunk_states)
         states = first_action.shape[1]
         parts = []
         for start in range(0, states, self._chunk_states):
-            # The last chunk is filled up with inactive copies of the last state.
+            # Inactive copies of the last state fill the last chunk.
             index = np.arange(start, start + self._chunk_states)
             real = index < states
             index = np.minimum(index, states - 1)

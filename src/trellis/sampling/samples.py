@@ -1,8 +1,8 @@
-"""The result of a sampler: a struct of arrays in (time, environment) order.
+"""Defines `Samples`, the result of a sampler: a struct of arrays in (time, environment) order.
 
-The arrays keep that order until the objective flattens them, because returns are sums along time.
-Episodes end in two ways that are never merged: `terminated`, where nothing follows, and
-`truncated`, where the episode would have continued.
+The arrays keep this order until the objective flattens them, because returns are sums along time
+(Sec. 5). Episodes end in two ways that are never merged: `terminated` means that nothing follows,
+`truncated` means that the episode would have continued.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from trellis.sampling.frames import Stacks
 
 
 class Branches(NamedTuple):
-    """K rollouts from each of the N states of the rollout set (vine, Sec. 5.2)."""
+    """Rollouts of vine: K from each of the N states of the rollout set (Sec. 5.2)."""
 
     place: Int[np.ndarray, "state 2"]
     """(time, environment) of each state on the trunks."""
@@ -35,7 +35,7 @@ class Branches(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """One iteration of sampling: T steps of N environments, in which M episodes ended.
+    """Samples of one iteration: T steps of N environments.
 
     With vine these are the trunks, and `branches` holds the rollouts.
     """
@@ -43,7 +43,7 @@ class Samples(NamedTuple):
     observation: Shaped[np.ndarray, "time env ..."] | Stacks
     """Normalized observation that the policy acted on."""
     raw_observation: Shaped[np.ndarray, "time env ..."]
-    """Encoded observation before normalization; for pictures, about a thousand single frames."""
+    """Encoded observation before normalization; for pictures, about a thousand of the frames."""
     action: Shaped[np.ndarray, "time env ..."]
     """Action that the policy sampled, not clipped."""
     log_q: Float[np.ndarray, "time env"]
@@ -77,18 +77,22 @@ class Samples(NamedTuple):
 
     @property
     def ended(self) -> Bool[np.ndarray, "time env"]:
-        """Whether the step ended its episode, either way."""
+        """Whether the step ended its episode, by termination or by truncation."""
         return self.terminated | self.truncated
 
     def representative(self, longest: int | None) -> Bool[np.ndarray, " episode"]:
-        """Select the ended episodes that give unbiased means, if all environments were reset at 0.
+        """Select the ended episodes that give unbiased means.
 
-        Of the episodes that start late, only the short ones end in time. Therefore only those
-        count that had room for the longest possible episode. All count if there is no time limit,
-        or if it exceeds the number of steps.
+        The environments must all have been reset at time 0. Among episodes that start late, only
+        short ones end in time, which would bias the means. So an episode counts only if even the
+        longest possible episode would have ended in time. All episodes count if there is no time
+        limit or if the limit exceeds the number of steps.
 
         Args:
             longest: Time limit of the environment in steps, or None.
+
+        Returns:
+            A mask over the ended episodes.
         """
         if longest is None or longest > len(self.reward):
             return np.ones(len(self.episode_length), bool)
@@ -97,7 +101,7 @@ class Samples(NamedTuple):
 
 
 class PathState(NamedTuple):
-    """State of a sampler between two iterations, besides that of the environments themselves."""
+    """State of a sampler between two iterations; the environments hold the rest."""
 
     observation: Shaped[np.ndarray, "env ..."]
     """Encoded observation of each environment, not normalized."""

@@ -1,13 +1,13 @@
-"""Single path (Sec. 5.1): trajectories from ρ₀ under π_θold, all environments side by side.
+"""Implements the single path sampler: trajectories from ρ₀ under π_θold (Sec. 5.1).
 
-Every environment makes the same number of steps; where an episode ends, the next one starts. With
-`whole_paths` each iteration starts from ρ₀, as in the paper: one environment per path, as many
-steps as a path is long, and new paths in place of those that end early until the budget of
-simulator steps is spent. By default, episodes continue from one iteration to the next.
+All environments make the same number of steps. When an episode ends, the next one starts. By
+default, episodes continue from one iteration to the next. With `whole_paths` each iteration starts
+from ρ₀, as in the paper: one environment per path, and a path's length in steps. A new path
+replaces one that ends early, so the number of simulator steps is fixed.
 
-The policy runs in NumPy beside the simulator: for networks of this size a call into a compiled
-program costs more than the arithmetic. Where a batch has several lanes, groups of environments
-that step in turns, the policy acts in one of them while the others step.
+The policy runs in NumPy beside the simulator, because for networks of this size a call into a
+compiled program costs more than the arithmetic. Some batches have several lanes (groups of
+environments): the policy acts in one lane while the others step.
 """
 
 import numpy as np
@@ -25,7 +25,16 @@ from trellis.spaces import Encoder
 
 
 class SinglePath:
-    """Collects `sampling.path_length` time steps from each environment of a batch."""
+    """Collects `sampling.path_length` time steps from each environment of a batch.
+
+    Args:
+        env: Batch of environments.
+        policy: The policy that acts.
+        encode: Function from observations to features.
+        sampling: Settings of the sampler.
+        seed: Seed of the run.
+        shard: Index of this sampler's shard; together with the seed it selects the random streams.
+    """
 
     def __init__(
         self,
@@ -53,8 +62,8 @@ class SinglePath:
 
         Args:
             theta: Parameters of the policy.
-            normalize: Turns encoded observations into the policy's inputs.
-            state: What the previous call returned, or None to start new episodes.
+            normalize: Function from encoded observations to the policy's inputs.
+            state: State that the previous call returned, or None to start new episodes.
             iteration: Index of the iteration, which selects the random streams.
 
         Returns:

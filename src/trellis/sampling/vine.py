@@ -1,12 +1,12 @@
-"""Vine (Sec. 5.2): trunks from ρ₀, a rollout set of states on them, several rollouts from each.
+"""Implements the vine sampler: several short rollouts from states along trunks (Sec. 5.2).
 
-    trunk   s₀ ─ ● ─ ─ ─ ─ ● ─ ─        N states ● of all that the trunks visit, uniformly
-                 ├─ a₁ ~ ~               K actions a ~ q(·|s) in each
-                 └─ a₂ ~ ~               a short rollout after each: Q̂ = Σ γᵗ r_t
+    trunk   s₀ ─ ● ─ ─ ─ ─ ● ─ ─        N states ●, chosen uniformly among those on the trunks
+                 ├─ a₁ ~ ~               K actions a ~ q(·|s) in each state
+                 └─ a₂ ~ ~               a short rollout after each action: Q̂ = Σ γᵗ r_t
 
 Trunks are single paths that start from ρ₀ in every iteration. The (time, trunk) places of the
-rollout set are chosen beforehand, so that only those states are captured on the way. Simulator
-steps are those of the trunks plus those of the rollouts.
+rollout set are chosen before the trunks are sampled, so only those states are captured. The number
+of simulator steps includes both trunks and rollouts.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,18 @@ from trellis.spaces import Encoder, Observation
 
 
 class Vine:
-    """Samples trunks in `env`, and rollouts in a batch that it makes and closes itself."""
+    """Collects trunks in one batch of environments, and rollouts in another one.
+
+    Args:
+        env: Batch of environments for the trunks; the caller closes it.
+        make_env: Creates the batch for the rollouts, which this class closes.
+        policy: The policy that acts.
+        encode: Function from observations to features.
+        sampling: Settings of the sampler.
+        gamma: Discount factor.
+        seed: Seed of the run.
+        shard: Index of this sampler's shard; together with the seed it selects the random streams.
+    """
 
     def __init__(
         self,
@@ -63,7 +74,7 @@ class Vine:
 
         Args:
             theta: Parameters of the policy.
-            normalize: Turns encoded observations into the policy's inputs.
+            normalize: Function from encoded observations to the policy's inputs.
             state: Ignored, because every iteration starts new trunks.
             iteration: Index of the iteration, which selects the random streams.
 
@@ -79,7 +90,7 @@ class Vine:
         return trunks._replace(branches=branches), None
 
     def _rollout_set(self, iteration: int) -> Int[np.ndarray, "state 2"]:
-        """Choose N different places of the (time, trunk) grid, in order of time."""
+        """Choose N different (time, trunk) places, in order of time."""
         rng = stream(self._seed, Purpose.ROLLOUT_SET, iteration=iteration, shard=self._shard)
         trunks = self._trunks.num_envs
         visited = self._settings.trunk_length * trunks
@@ -94,7 +105,7 @@ class Vine:
         place: np.ndarray,
         iteration: int,
     ) -> Branches:
-        """Run the rollouts from the states that were captured."""
+        """Run the rollouts from the captured states."""
         rng = stream(self._seed, Purpose.BRANCHES, iteration=iteration, shard=self._shard)
         at = tuple(place.T)
         params, _ = self._policy.distribution_params(theta, np.asarray(trunks.observation[at]))
@@ -114,14 +125,14 @@ class Vine:
 
 
 class _SnapshotRecorder:
-    """A batch that captures snapshots at scheduled places while a sampler steps it."""
+    """Batch that captures snapshots at scheduled places while a sampler steps it."""
 
     def __init__(self, env: Branching):
         self._env = env
         self.num_envs = env.num_envs
 
     def schedule(self, place: Int[np.ndarray, "state 2"]) -> None:
-        """Capture these (time, environment) places, ordered by time; the next step is time 0."""
+        """Schedule snapshots at (time, environment) places, in order of time; next step is 0."""
         self._time = 0
         self._due, self._ids = place.T
         self._captured: list[Snapshot] = []

@@ -1,1 +1,1 @@
-"""Search without gradients over flat θ: CEM and CMA, which Sec. 8.1 compares TRPO with."""
+"""Searches for θ without gradients: CEM and CMA, the baselines of Sec. 8.1."""

@@ -1,12 +1,12 @@
-"""The cross-entropy method with decreasing noise (Szita & Lőrincz, 2006), a baseline of Sec. 8.1.
+"""Implements the cross-entropy method with decreasing noise (Szita & Lőrincz, 2006; Sec. 8.1).
 
-A generation is sampled from N(m, diag(v)). The best ⌈ρλ⌉ of its λ members, the elite E, determine
-the distribution of the next one:
+A generation is sampled from N(m, diag(v)). The best ⌈ρλ⌉ of its λ members are the elite E. They
+determine the distribution of the next generation:
 
     m ← mean(E)        v ← var(E) + Z_t        Z_t = ζ σ₀² max(1 − t/T, 0)
 
-Without Z_t the variance vanishes long before the mean has arrived. Szita and Lőrincz have, at
-σ₀² = 100, Z_t = max(5 − t/10, 0): that is ζ = 0.05 and T = 50, our defaults.
+Without Z_t the variance vanishes long before the mean converges. Szita and Lőrincz use
+Z_t = max(5 − t/10, 0) at σ₀² = 100. That is ζ = 0.05 and T = 50, the defaults here.
 """
 
 import math
@@ -21,7 +21,15 @@ FEWEST_ELITE = 2
 
 
 class CEM:
-    """`ask` for a generation, `tell` what its members are worth; more is better."""
+    """Cross-entropy method: `ask` for a generation, `tell` the fitness of its members.
+
+    Args:
+        mean: Initial mean m, (parameters,).
+        std: Initial standard deviation σ₀ of every parameter.
+        population: Number of members λ of a generation.
+        settings: Elite fraction ρ, extra variance ζ and its number of generations T.
+        seed: Seed of the run.
+    """
 
     def __init__(
         self, mean: np.ndarray, std: float, population: int, settings: SearchConfig, seed: int = 0
@@ -31,7 +39,7 @@ class CEM:
         self.mean = np.array(mean, np.float64)
         self.std = np.full(self.mean.shape, float(std))
         self.population = population
-        # 0.1 · 70 is 7.000000000000001.
+        # Rounded first, because 0.1 · 70 is 7.000000000000001.
         self.elite = max(FEWEST_ELITE, math.ceil(round(settings.elite_fraction * population, 9)))
         self.generation = 0
         self._extra_variance = settings.extra_variance * std**2
@@ -47,9 +55,9 @@ class CEM:
         return members
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Move the distribution to the elite of the generation that was asked for."""
+        """Move the distribution to the elite of the last generation; a larger fitness is better."""
         if self._asked is None:
-            raise RuntimeError("tell comes after ask")
+            raise RuntimeError("tell must be called after ask, once for each generation")
         best_first = np.argsort(-np.asarray(fitness), kind="stable")
         elite = self._asked[best_first[: self.elite]]
         self.mean = elite.mean(axis=0)
@@ -59,11 +67,11 @@ class CEM:
         self._asked = None
 
     def record(self) -> dict[str, np.ndarray]:
-        """Return what the next generation depends on, besides the settings."""
+        """Return everything that the next generation depends on, besides the settings."""
         return {"mean": self.mean, "std": self.std, "generation": np.array(self.generation)}
 
     def restore(self, record: dict[str, np.ndarray]) -> None:
-        """Continue from a record."""
+        """Continue from the result of `record`."""
         self.mean, self.std = record["mean"], record["std"]
         self.generation = int(record["generation"])
         self._asked = None

@@ -1,11 +1,11 @@
-"""CMA-ES (Hansen & Ostermeier, 1996) by pycma, a baseline of Sec. 8.1.
+"""Implements CMA-ES (Hansen & Ostermeier, 1996; Sec. 8.1) with pycma.
 
-A full covariance matrix has n² numbers to learn: worth it for few parameters. For many, the
-diagonal variant (sep-CMA-ES; Ros & Hansen, 2008) learns n of them, at a rate that is the higher.
+A full covariance matrix has n² numbers to learn, which is practical for few parameters. The
+diagonal variant (sep-CMA-ES; Ros & Hansen, 2008) learns n numbers at a higher rate.
 
-pycma's object holds more state than anyone should copy out of it, and a pickle runs code when it is
-read. But what it does is a function of the seed and of the fitness that it was told: that is what
-is recorded, and replaying ask and tell leads to the same state, bit for bit.
+The state of pycma's object is large and internal, and a pickle of it would run code when loaded.
+The object is a function of the seed and of the fitness that it was told. `record` therefore returns
+the fitness, and `restore` replays all calls, which leads to the same state bit for bit.
 """
 
 import math
@@ -19,12 +19,20 @@ from trellis.rng import Purpose, stream
 
 
 def default_population(parameters: int) -> int:
-    """Return pycma's own default, 4 + 3 ln n."""
+    """Return pycma's default population for n parameters, 4 + 3 ln n."""
     return 4 + int(3 * math.log(parameters))
 
 
 class CMA:
-    """`ask` for a generation, `tell` what its members are worth; more is better."""
+    """CMA-ES: `ask` for a generation, `tell` the fitness of its members.
+
+    Args:
+        mean: Initial mean, (parameters,).
+        std: Initial standard deviation σ₀ of every parameter.
+        population: Number of members of a generation.
+        settings: Largest number of parameters with a full covariance matrix.
+        seed: Seed of the run.
+    """
 
     def __init__(
         self, mean: np.ndarray, std: float, population: int, settings: SearchConfig, seed: int = 0
@@ -37,14 +45,14 @@ class CMA:
         self._begin()
 
     def _begin(self) -> None:
-        import cma  # Loads matplotlib, which takes a second.
+        import cma  # Imports matplotlib, which takes a second.
 
         options = {
             "popsize": self.population,
             "CMA_diagonal": self._diagonal,
             "randn": self._randn,
-            "seed": math.nan,  # Else pycma seeds NumPy's global generator.
-            "verbose": -10,  # Silent, and without reading a file of options.
+            "seed": math.nan,  # Otherwise pycma seeds NumPy's global generator.
+            "verbose": -10,  # Prints nothing and reads no file of options.
             "verb_log": 0,
         }
         self._fitness = np.zeros((0, self.population))
@@ -53,12 +61,12 @@ class CMA:
         self._asked: list[np.ndarray] | None = None
 
     def _randn(self, *shape: int) -> np.ndarray:
-        """Return standard normals for pycma, from the stream of this generation."""
+        """Return standard normals from the stream of this generation; pycma calls it."""
         return self._rng.standard_normal(shape)
 
     @property
     def generation(self) -> int:
-        """Number of generations that were told."""
+        """Number of generations so far."""
         return len(self._fitness)
 
     @property
@@ -74,15 +82,15 @@ class CMA:
     def ask(self) -> np.ndarray:
         """Sample the members of this generation, (population, parameters)."""
         self._rng = stream(self._seed, Purpose.SEARCH, iteration=self.generation)
-        # Bits of matrix products depend on the number of threads: a replay must have the same.
+        # The bits of matrix products depend on the number of threads, and a replay needs the same.
         with one_blas_thread():
             self._asked = self._strategy.ask()
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray) -> None:
-        """Move the distribution by the ranking of the generation that was asked for."""
+        """Move the distribution by the ranking of the last generation; larger is better."""
         if self._asked is None:
-            raise RuntimeError("tell comes after ask")
+            raise RuntimeError("tell must be called after ask, once for each generation")
         fitness = np.asarray(fitness, np.float64)
         with one_blas_thread():
             self._strategy.tell(self._asked, (-fitness).tolist())  # pycma minimizes.
@@ -94,7 +102,7 @@ class CMA:
         return {"fitness": self._fitness}
 
     def restore(self, record: dict[str, np.ndarray]) -> None:
-        """Continue from a record, by asking for and telling all of it again."""
+        """Continue from the result of `record`, by replaying all calls of ask and tell."""
         self._begin()
         for fitness in record["fitness"]:
             self.ask()

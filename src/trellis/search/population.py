@@ -1,8 +1,8 @@
-"""A population of policies played as one batch of environments: a row per member and episode.
+"""Plays a population of policies as one batch, with an environment per member and episode.
 
-Every member has weights of its own, so a layer is a batch of matrix products, (members, episodes,
-in) @ (members, in, out), each computed by itself: a member's actions do not depend, to the bit, on
-who plays beside it. That is why, unlike elsewhere, members that have ended may be left out.
+Every member has its own weights. A layer is a batch of matrix products, (members, episodes, in) @
+(members, in, out), each computed separately. A member's actions therefore do not depend on the
+other members, bit for bit, and members whose episodes have ended can be left out.
 """
 
 import math
@@ -24,29 +24,29 @@ from trellis.training.reduction import Span, reduce_tree
 
 
 class Played(NamedTuple):
-    """What became of every member in every episode, (members, episodes)."""
+    """Results of every member in every episode, (members, episodes)."""
 
     returns: np.ndarray
-    """Undiscounted returns."""
+    """Undiscounted returns of the episodes."""
     lengths: np.ndarray
     """Lengths of the episodes."""
     observations: list[np.ndarray]
-    """Encoded observations before each action, not normalized; empty unless asked for."""
+    """Encoded observations before each action, not normalized; empty if they were not kept."""
 
 
 def require_layers(policy: Policy) -> None:
-    """Raise a ValueError if the network is not known to be a stack of matrix products."""
+    """Raise a ValueError if the network of the policy is not an `MLP`."""
     if not isinstance(policy.network, MLP):
         raise ValueError(
             "cem and cma play a whole population at once, which works for MLP networks alone, not"
-            f" for {type(policy.network).__name__}: use trpo, or an MLP"
+            f" for {type(policy.network).__name__}: use method trpo, or an MLP"
         )
 
 
 def member_weights(policy: Policy, thetas: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the network's weights and the free parameters, each with an axis of members.
 
-    What is added to every episode alike (biases, log stds) gets an axis for the episodes.
+    Biases and log stds, which are the same for all episodes, also get an axis of episodes.
     """
     weights, free = unflatten(policy.network, thetas)
     return [weight if weight.ndim > 2 else weight[:, None] for weight in weights], free[:, None]
@@ -55,7 +55,7 @@ def member_weights(policy: Policy, thetas: np.ndarray) -> tuple[list[np.ndarray]
 def parameter_scales(policy: Policy) -> np.ndarray:
     """Return the scale of each parameter, (parameters,): 1/√(inputs of its unit).
 
-    One scale for all would drive wide layers into saturation before it moves narrow ones.
+    With one scale for all, wide layers would saturate before narrow ones change.
     """
     scales, inputs = [], 1
     for shape in policy.network.shapes:
@@ -76,10 +76,20 @@ def play_population(
     noise: np.random.Generator | None = None,
     keep_observations: bool = False,
 ) -> Played:
-    """Play one episode from each seed for each row of `thetas`, of at most `most_steps` steps.
+    """Play one episode from each seed with each member of a population.
 
-    `env` has a row for each pair. All members meet the same seeds, so that none of them wins by an
-    easier start. Actions are the most probable ones, or sampled with `noise`.
+    All members start from the same seeds, so that none of them wins by an easier start.
+
+    Args:
+        env: Batch with an environment for each pair of member and seed.
+        policy: Network and distribution of the members.
+        encode: Function from observations to features.
+        normalize: Function from features to the policy's inputs.
+        thetas: Parameters of the members, (members, parameters).
+        seeds: Seeds of the episodes.
+        most_steps: Number of steps after which an episode is cut.
+        noise: Source of noise for sampled actions; by default actions are the most probable ones.
+        keep_observations: Whether to return the observations.
     """
     members, episodes = len(thetas), len(seeds)
     rows, distribution = members * episodes, policy.distribution
@@ -91,7 +101,7 @@ def play_population(
     with one_blas_thread():
         for _ in range(most_steps):
             still = np.flatnonzero(active.reshape(members, episodes).any(axis=1))
-            if 2 * len(still) <= len(playing):  # Not at each end: weights have to be gathered.
+            if 2 * len(still) <= len(playing):  # Rarely, because gathering the weights takes time.
                 playing = still
                 weights, free = member_weights(policy, thetas[playing])
             if keep_observations:
@@ -117,18 +127,18 @@ def play_population(
 
 
 class Generation(NamedTuple):
-    """What became of a generation, shard by shard."""
+    """Results of a generation, shard by shard."""
 
     returns: list[np.ndarray]
     """Undiscounted returns, (member, episode)."""
     lengths: list[np.ndarray]
     """Lengths of the episodes, (member, episode)."""
     observations: Moments | None
-    """Moments of the observations, if they are normalized."""
+    """Moments of the observations; None if they are not normalized."""
 
 
 class Population(Protocol):
-    """What the trainer asks of those who play the members."""
+    """Interface between the search trainer and the shards that play its members."""
 
     def play(self, thetas: np.ndarray, moments: Moments, iteration: int) -> Generation:
         """Play the episodes of a generation, a row of `thetas` for each member."""
@@ -139,10 +149,17 @@ class Population(Protocol):
 
 
 class PopulationShard:
-    """Plays some members of every generation; it keeps nothing between two.
+    """Plays some members of every generation; it keeps no state between generations.
 
-    A member's episodes do not depend on who plays beside it. Initial states are the same for every
-    member of every shard.
+    The episodes of a member do not depend on the other members. Initial states are the same for all
+    members of all shards.
+
+    Args:
+        config: Settings of the whole run.
+        index: Index of this shard.
+        make_env: Function that creates batches; by default from `config.env`.
+        model: Policy and encoder of observations.
+        length: Number of steps after which an episode is cut.
     """
 
     def __init__(
@@ -150,10 +167,10 @@ class PopulationShard:
     ):
         self._config, self._index, self._model, self._length = config, index, model, length
         self._make_env = make_env or env_maker(config)
-        self._env: BatchEnv | None = None  # made when it is known for how many
+        self._env: BatchEnv | None = None  # created by the first `play`, which knows its size
 
     def play(self, thetas: np.ndarray, moments: Moments, iteration: int) -> Generation:
-        """Play the episodes of this shard's part of a generation."""
+        """Play the episodes of this shard's members; `thetas` has those of all shards."""
         config, settings, shards = self._config, self._config.search, self._config.sampling.shards
         first, last = (len(thetas) * index // shards for index in (self._index, self._index + 1))
         if self._env is None:
@@ -186,7 +203,15 @@ class PopulationShard:
 
 
 class LocalPopulation:
-    """Shards in this process: all of a run, or those of one node of the reduction tree."""
+    """Shards in this process: all of a run, or those of one node of the reduction tree.
+
+    Args:
+        config: Settings of the whole run.
+        make_env: Function that creates batches; by default from `config.env`.
+        model: Policy and encoder of observations.
+        length: Number of steps after which an episode is cut.
+        span: Range of shards to hold; all by default.
+    """
 
     def __init__(
         self,

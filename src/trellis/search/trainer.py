@@ -1,8 +1,8 @@
-"""The loop of the search methods: sample a generation of θ, play it, move the distribution.
+"""Implements the loop of CEM and CMA: sample a generation, play it, move the distribution.
 
-It has the interface of `Trainer`, so that runs, agents and commands need not know which of the two
-they have. The policy of a run is the mean of the distribution. The best member so far is kept
-beside it; its return is biased upwards, because it was selected for being the best.
+`SearchTrainer` has the interface of `Trainer`, so runs, agents and commands work with both. The
+policy of a run is the mean of the distribution. The state also keeps the best member so far; its
+return is biased upwards, because it was selected as the largest.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from trellis.config import TrainConfig
 from trellis.moments import Moments
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
-from trellis.policies.saved import describe
+from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
 from trellis.search.cem import CEM
 from trellis.search.cma import CMA, default_population
@@ -28,31 +28,38 @@ from trellis.training.build import MakeEnv, Model, build_model, env_maker, why_i
 from trellis.training.state import TrainState, from_arrays, to_arrays, with_prefix
 
 FEWEST_MEMBERS = 40
-"""Smallest default population of cem, which has an elite of four."""
+"""Smallest default population of cem, with an elite of four."""
 INITIAL_STD = {"cem": 1.0, "cma": 0.3}
-"""Initial standard deviation by default."""
+"""Default of the initial standard deviation, by method."""
 
 
 @dataclass(frozen=True)
 class SearchState(TrainState):
-    """The state of a search between two generations; `theta` is the mean of the distribution."""
+    """State of a search between two generations; `theta` is the mean of the distribution."""
 
     search: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The record of the search, from which it can continue."""
+    """Record of the search, from which it continues."""
     best_member: np.ndarray | None = None
     """θ of the member with the highest fitness so far."""
     best_member_return: float = -np.inf
     """Fitness of that member."""
     best_member_moments: Moments | None = None
-    """Observation statistics that it was played with."""
+    """Observation statistics with which that member was played."""
 
 
 MakePopulation = Callable[[TrainConfig, MakeEnv | None, Model, int], Population]
-"""A function that makes those who play, from settings, environments, model and episode length."""
+"""Function that creates a population from settings, `make_env`, model and episode length."""
 
 
 class SearchTrainer(TrainerBase[SearchState]):
-    """CEM or CMA for one configuration; arguments as those of `Trainer`."""
+    """CEM or CMA for one configuration.
+
+    Args:
+        config: Settings of the run.
+        make_env: Function that creates batches of the environment; by default from `config.env`.
+        policy: Custom policy; by default the one that the settings describe.
+        make_population: Function that creates the population; by default in this process.
+    """
 
     def __init__(
         self,
@@ -70,22 +77,22 @@ class SearchTrainer(TrainerBase[SearchState]):
         require_layers(self.policy)
         if length is None:
             raise ValueError(
-                f"{config.env} has no time limit, and {config.step.method} plays episodes to their"
-                " end: set path_length in the settings of the search"
+                f"{config.env} has no time limit, but {config.step.method} plays episodes to their"
+                " end: set search.path_length"
             )
         self._initial = self.policy.init(stream(config.seed, Purpose.POLICY_INIT))
-        # Without noise the log stds change nothing: they stay where they are.
+        # Without noise the log stds have no effect, so they are not searched.
         noisy = config.search.noisy_actions
         self._searched = self.policy.num_params if noisy else num_weights(self.policy.network)
         self._scales = parameter_scales(self.policy)[: self._searched]
         self._search = self._make_search(length)
         self._start = self._search.record()
         self._search_at: Mapping[str, np.ndarray] = self._start
-        """The record that `_search` would continue from; another one has to be restored first."""
+        """Record from which `_search` would continue; any other record must be restored first."""
         self._population = make_population(config, make_env, self.model, length)
 
     def _make_search(self, length: int) -> CEM | CMA:
-        """Return the search; by default with as many members as fit in the budget of steps."""
+        """Return the search; its default population fits in the step budget of an iteration."""
         config, settings, n = self.config, self.config.search, self._searched
         std = settings.initial_std or INITIAL_STD[config.step.method]
         is_cem, shards = config.step.method == "cem", config.sampling.shards
@@ -94,8 +101,8 @@ class SearchTrainer(TrainerBase[SearchState]):
         population = settings.population or max(fewest, budget)
         if population < shards:
             raise ValueError(
-                f"a population of {population} cannot be divided into {shards} shards: set search"
-                " population to more, or shards to fewer"
+                f"a population of {population} cannot be divided into {shards} shards: set"
+                " search.population to more, or shards to fewer"
             )
         return (CEM if is_cem else CMA)(np.zeros(n), std, population, settings, config.seed)
 
@@ -163,24 +170,23 @@ class SearchTrainer(TrainerBase[SearchState]):
         }
 
     def _restore_search(self, state: SearchState) -> None:
-        """Make the search continue from the state, unless it is there already."""
+        """Restore the search from the state, unless it is there already."""
         if self._search_at is state.search:
             return
         self._search.restore(dict(state.search))
         self._search_at = state.search
         if not np.array_equal(self._whole(self._search.mean[None])[0], state.theta):
             raise ValueError(
-                f"what {self.config.step.method} recorded until generation {state.iteration} does"
-                " not lead to the policy that was saved with it: continue with the version of cma"
-                f" that wrote it (here: {importlib.metadata.version('cma')}), on the same kind of"
-                " machine"
+                f"replaying {self.config.step.method} until generation {state.iteration} does not"
+                " lead to the policy in the checkpoint: resume with the version of cma that wrote"
+                f" it (here: {importlib.metadata.version('cma')}), on the same CPU model"
             )
 
     def _whole(self, searched: np.ndarray) -> np.ndarray:
         """Return rows of θ, float32, from members of the search.
 
-        A member is the distance from the initial θ in units of each parameter's scale. Parameters
-        that are not searched stay as they were.
+        A member is the difference from the initial θ, in units of each parameter's scale.
+        Parameters that are not searched keep their initial values.
         """
         thetas = np.tile(self._initial, (len(searched), 1))
         thetas[:, : self._searched] += self._scales * searched
@@ -200,7 +206,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]
     ) -> SearchState:
         """Return the state of a checkpoint. The search follows when a generation is due."""
-        self._require_same_make(values, arrays["theta"].size)
+        self._require_same_make(arrays, values)
         common = from_arrays(arrays, values)
         self._warn_if_inexact("training continues")
         # The first checkpoints had a best member without the statistics to play it with.
@@ -218,6 +224,6 @@ class SearchTrainer(TrainerBase[SearchState]):
         )
 
     def close(self) -> None:
-        """Close the environments and release the workers that played the population."""
+        """Close all environments and release all workers."""
         self._population.close()
         super().close()

@@ -1,8 +1,8 @@
-"""A finite MDP as a batch of environments, so that samplers can be tested against exact quantities.
+"""Turns a finite MDP into a batch of environments, to test samplers against exact quantities.
 
-The batch is restorable, so it serves both the single path (Sec. 5.1) and the vine (Sec. 5.2). The
-random numbers of an environment are a pure function of its stream and of how many it has sampled
-(SplitMix64 of both). Its whole future is three integers, and two environments with the same stream
+The batch is restorable, so it works with single path (Sec. 5.1) and with vine (Sec. 5.2). The next
+random number of an environment is a pure function (SplitMix64) of its stream and of the number of
+samples so far. So three integers determine its future, and two environments with the same stream
 have common random numbers.
 """
 
@@ -19,18 +19,26 @@ from trellis.theory.mdp import FiniteMDP
 
 
 class FiniteMDPBatch(BatchEnv):
-    """Copies of one MDP; each is a state, a random stream and a count of the numbers sampled.
+    """Batch of copies of one MDP: a state, a random stream and a count of samples for each.
 
-    A step pays the reward of the state that it leaves. Reaching a state that is never left and pays
-    nothing terminates the episode.
+    A step earns the reward of the state that it leaves. The episode terminates when it reaches a
+    state that is never left and has reward 0.
 
     Args:
         mdp: The MDP.
         num_envs: Size of the batch.
         max_episode_steps: Time limit; None for no limit.
         one_hot: Whether observations are one-hot float32 vectors, on which a linear softmax policy
-            is tabular, or the numbers of the states.
-        env_id: The name that errors mention.
+            is tabular, or indices of states.
+        env_id: Name of the environment in error messages.
+
+    Example:
+        >>> from trellis.theory import chain
+        >>> batch = to_batch(chain(3), num_envs=2)
+        >>> batch.reset(np.arange(2), np.arange(2)).tolist()
+        [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+        >>> batch.step(np.array([1, 0])).observation.tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
 
     restorability = Restorability.SERIALIZABLE
@@ -92,7 +100,7 @@ class FiniteMDPBatch(BatchEnv):
         self.sampled[ids] = 0
 
     def _uniform(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Sample the next number in [0, 1) of each environment in `ids`."""
+        """Return the next random number in [0, 1) of each environment in `ids`."""
         self.sampled[ids] += np.uint64(1)
         return unit_interval(split_mix(self.stream[ids] + self.sampled[ids] * GOLDEN))
 
@@ -101,4 +109,4 @@ class FiniteMDPBatch(BatchEnv):
 
 
 to_batch = FiniteMDPBatch
-"""Return a batch of copies of an MDP: `to_batch(mdp, num_envs)`."""
+"""Turn an MDP into a batch of environments: `to_batch(mdp, num_envs)`."""

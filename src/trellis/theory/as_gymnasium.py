@@ -1,4 +1,7 @@
-"""Finite MDPs as Gymnasium environments, and Gymnasium's toy-text environments as finite MDPs."""
+"""Converts finite MDPs to Gymnasium environments, and Gymnasium's toy-text environments to MDPs.
+
+The expected discounted return of the environment is the MDP's η(π) (Sec. 2).
+"""
 
 from typing import Any
 
@@ -10,16 +13,24 @@ from trellis.theory.mdp import FiniteMDP, Reals
 
 
 class FiniteMDPEnv(gymnasium.Env[Any, Any]):
-    """An MDP as an environment whose discounted return has the expectation η(π).
+    """Gymnasium environment of an MDP; its expected discounted return is η(π).
 
-    A step pays the reward of the state that it leaves. Reaching a state that is never left and pays
-    nothing terminates the episode.
+    A step earns the reward of the state that it leaves. The episode terminates when it reaches a
+    state that is never left and has reward 0.
 
     Args:
         mdp: The MDP.
         one_hot: Whether observations are one-hot float32 vectors, on which a linear softmax policy
-            is tabular, or the number of the state.
-        max_episode_steps: When episodes are truncated. An MDP without terminal states needs it.
+            is tabular, or the index of the state.
+        max_episode_steps: Time limit. An MDP without terminal states needs one.
+
+    Example:
+        >>> from trellis.theory import chain
+        >>> env = to_gymnasium(chain(3), max_episode_steps=10)
+        >>> env.reset(seed=0)
+        (0, {})
+        >>> env.step(1)
+        (1, 0.01, False, False, {})
     """
 
     def __init__(
@@ -36,13 +47,13 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in a state sampled from ρ₀."""
+        """Start an episode in a state sampled from ρ₀ and return its observation."""
         super().reset(seed=seed)
         self.state, self.elapsed = self._sample(self._first), 0
         return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Sample the next state; return it with the reward of the state before."""
+        """Sample the next state and return it with the reward of the previous state."""
         reward = float(self._rewards[self.state, action])
         self.state = self._sample(self._next[self.state, action])
         self.elapsed += 1
@@ -58,40 +69,49 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
 
 
 to_gymnasium = FiniteMDPEnv
-"""Return an MDP as a Gymnasium environment: `to_gymnasium(mdp)`."""
+"""Turn an MDP into a Gymnasium environment: `to_gymnasium(mdp)`."""
 
 
 def observation_space(mdp: FiniteMDP, *, one_hot: bool) -> spaces.Space[Any]:
-    """Return the space of one-hot vectors of states, or of their numbers."""
+    """Return the observation space: one-hot vectors of states, or indices of states."""
     if one_hot:
         return spaces.Box(0.0, 1.0, (mdp.num_states,), np.float32)
     return spaces.Discrete(mdp.num_states)
 
 
 def cumulative(probabilities: Reals) -> Reals:
-    """Return cumulative sums along the last axis that end in exactly 1, so no sample misses."""
+    """Return cumulative sums along the last axis, scaled so that they end in exactly 1."""
     sums = np.cumsum(probabilities, axis=-1)
     return sums / sums[..., -1:]
 
 
 def from_gymnasium(env: gymnasium.Env[Any, Any] | str, *, gamma: float) -> FiniteMDP:
-    """Return the MDP behind FrozenLake, CliffWalking, Taxi and others that publish a table `P`.
+    """Return the MDP of an environment that has a table of transitions `P`.
 
-    Rewards become r[s, a], averaged over the next state. Where transitions terminate, they lead to
-    one additional last state that pays nothing. Time limits are not part of the MDP.
+    FrozenLake, CliffWalking and Taxi have one. Rewards become r[s, a], averaged over the next
+    state. Transitions that terminate lead to one additional, last state with reward 0. Time limits
+    are not part of the MDP.
 
     Args:
         env: An environment or its id.
         gamma: Discount factor of the MDP.
+
+    Raises:
+        ValueError: The environment has no such table.
+
+    Example:
+        >>> mdp = from_gymnasium("FrozenLake-v1", gamma=0.95)
+        >>> mdp.num_states, mdp.num_actions
+        (17, 4)
     """
     made = gymnasium.make(env) if isinstance(env, str) else env
     table: Any = getattr(made.unwrapped, "P", None)
     rho0: Any = getattr(made.unwrapped, "initial_state_distrib", None)
     if table is None or rho0 is None:
         raise ValueError(
-            f"{made} does not publish its transitions (env.unwrapped.P) and initial distribution"
-            " (initial_state_distrib), as FrozenLake-v1, CliffWalking-v1 and Taxi-v4 do; build a"
-            " FiniteMDP from your own tables instead"
+            f"{made} has no table of transitions (env.unwrapped.P) or no initial distribution"
+            " (initial_state_distrib); FrozenLake-v1, CliffWalking-v1 and Taxi-v4 have both. Build"
+            " a FiniteMDP from your own tables instead"
         )
     states, actions = len(table), len(table[0])
     P = np.zeros((states + 1, actions, states + 1))

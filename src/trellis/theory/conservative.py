@@ -1,12 +1,12 @@
-"""Conservative policy iteration (Kakade and Langford, 2002), as Section 2 states it.
+"""Implements conservative policy iteration (Kakade and Langford, 2002) as stated in Section 2.
 
 The new policy is the mixture (1 − α) old + α target, with target = argmax L_old, which is greedy in
-every state (Eq. 5). Its bound, Eq. 6, is a parabola in α,
+every state (Eq. 5). Its bound, Eq. 6, is a parabola in α:
 
     η(new) − η(old) ≥ α 𝔸 − 2εγ/(1 − γ)² α²,   𝔸 = L_old(target) − η(old),
-                                               ε = max_s |E_{a~target} A_old(s, a)|,
+                                               ε = max_s |E_{a~target} A_old(s, a)|
 
-whose largest value on [0, 1] is at α = min(1, 𝔸(1 − γ)²/(4εγ)); with that step η never falls.
+The bound is largest on [0, 1] at α = min(1, 𝔸(1 − γ)²/(4εγ)). With that step η never decreases.
 """
 
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ from trellis.theory.mdp import PolicyEvaluation, Reals
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """One step of conservative policy iteration, before it is taken."""
+    """Mixture policy that one step of conservative policy iteration proposes."""
 
     target: Reals
-    """π', the greedy policy of the old one's advantages."""
+    """π', the greedy policy for the advantages of the old one."""
     step: float
     """α, the weight of the target."""
     policy: Reals
-    """(1 − α) old + α π'."""
+    """The mixture (1 − α) old + α π'."""
     guaranteed_gain: float
-    """The bound's value at α: η rises at least this much."""
+    """Smallest increase of η that the bound guarantees."""
 
 
 def mix(old: Reals, target: Reals, step: float) -> Reals:
-    """Return (1 − α) old + α target, Eq. 5."""
+    """Return the mixture (1 − α) old + α target (Eq. 5), α the step."""
     if not 0.0 <= step <= 1.0:
-        raise ValueError(f"the step of a mixture must be in [0, 1], got {step}")
+        raise ValueError(f"step must be in [0, 1], got {step}")
     return (1.0 - step) * old + step * target
 
 
 def best_step(old: PolicyEvaluation, target: Reals) -> float:
-    """Return the α in [0, 1] that maximizes the lower bound of Eq. 6."""
+    """Return the step α in [0, 1] that maximizes the lower bound of Eq. 6."""
     gain = old.surrogate_gain(target)
     curvature = 2.0 * bounds.mixture_error(old, target, 1.0)
     if gain <= 0.0:
@@ -48,7 +48,7 @@ def best_step(old: PolicyEvaluation, target: Reals) -> float:
 
 
 def conservative_mixture(old: PolicyEvaluation) -> Mixture:
-    """Return the mixture with the greedy policy whose step maximizes the guaranteed gain."""
+    """Return the mixture with the greedy policy that has the largest guaranteed gain."""
     target = kl_ball.greedy(old.policy, old.advantages)
     step = best_step(old, target)
     guaranteed = step * old.surrogate_gain(target) - bounds.mixture_error(old, target, step)
@@ -56,5 +56,16 @@ def conservative_mixture(old: PolicyEvaluation) -> Mixture:
 
 
 def conservative_policy_iteration(old: PolicyEvaluation) -> Reals:
-    """Return the next policy of conservative policy iteration, for `policy_iteration.iterate`."""
+    """Return the next policy of conservative policy iteration; a step for `iterate`.
+
+    Args:
+        old: Evaluation of the old policy.
+
+    Example:
+        >>> from trellis.theory import chain, iterate
+        >>> mdp = chain(3)
+        >>> steps = iterate(mdp, mdp.uniform_policy(), conservative_policy_iteration, 3)
+        >>> [round(step.certificate.after, 3) for step in steps]
+        [2.67, 2.757, 2.844]
+    """
     return conservative_mixture(old).policy

@@ -1,20 +1,24 @@
-"""The most advantage within a KL divergence, exactly, for all states at once.
+"""Maximizes the expected advantage within a KL divergence exactly, for all states at once.
 
-Algorithm 1 and both trust regions (Eqs. 9, 11, 12) come down to one problem per state,
+Algorithm 1 and both trust regions (Eqs. 9, 11, 12) reduce to one problem per state,
 
     maximize Σ_a π(a) A(a)   subject to   KL(p ‖ π) ≤ t,   π a distribution,
 
-with p the old policy's row. Stationarity gives π(a) = λ p(a)/(ν − A(a)), with λ the multiplier of
-the divergence and ν > A that of the normalization: one scalar per state. Where p(a) = 0 the
-divergence does not see π(a); if the best action b is such a one, ν cannot fall below A(b), and
-from there on the rest of the mass goes to b. With v(t) the optimal value, concave in t, v' = λ.
+where p is the old policy in that state. Stationarity gives π(a) = λ p(a)/(ν − A(a)). λ is the
+multiplier of the divergence and ν > A is that of the normalization, one scalar per state. If
+p(a) = 0, the divergence does not depend on π(a). If the best action b has p(b) = 0, ν cannot be
+less than A(b); when ν reaches A(b), the remaining mass goes to b. The optimal value v(t) is concave
+in t, and v' = λ.
 
-Method. Per state we solve for log x, x = ν − max A over the support of p, by Newton's method kept
-inside a bracket that is known beforehand, to 1e-13 (relative to x, or to |log x| where that is
-larger), and then step 1e-12 to the side where KL ≤ t, all states as one array. Divergences are
-summed so that small ones keep their digits. The outer problems have one unknown: the common t of
-the penalty, max_t Σ_s ρ(s) v_s(t) − C t, is the root of Σ_s ρ(s) λ_s(t) = C, and the λ of the mean
-trust region is where the mean divergence is δ; both by Brent's method on the logarithm, to 1e-12.
+Method: for each state we solve for log x, where x is ν − max A over the support of p. Newton's
+method, safeguarded by a bracket that is known in advance, solves to 1e-13 (relative to x, or to
+|log x| if that is larger). Then x moves by 1e-12 to the side where KL ≤ t. All states are solved as
+one array, and divergences are summed in a form that keeps the digits of small ones.
+
+The outer problems have one unknown, which Brent's method finds on a logarithmic scale to 1e-12:
+
+- The common t of the penalty, max_t Σ_s ρ(s) v_s(t) − C t, is the root of Σ_s ρ(s) λ_s(t) = C.
+- The λ of the mean trust region is the one for which the mean divergence is δ.
 """
 
 import functools
@@ -28,27 +32,30 @@ from trellis.theory.bounds import kl_divergence
 from trellis.theory.mdp import Reals
 
 TOLERANCE = 1e-12
-# exp of this and of its negative are normal numbers, with room for products with probabilities.
+"""Accuracy of the solutions."""
+# exp(±690) are normal float64 numbers, with room for products with probabilities.
 _LOG_LIMIT = 690.0
 # log 1e-34: a step with a smaller divergence does not change a float64 policy.
 _LOG_SMALLEST_KL = -78.3
-# log 1500: no pair of rows of normal numbers is further apart.
+# log 1500: the divergence of two rows of normal float64 numbers is never larger.
 _LOG_LARGEST_KL = 7.3
 
 
 class KLBallSolution(NamedTuple):
-    """New rows and the multipliers λ of their divergences, one per state."""
+    """Optimal policy, and the multiplier of the divergence in each state."""
 
     policy: Reals
+    """New policy, [s, a]."""
     multipliers: Reals
+    """Multipliers λ[s] of the divergences."""
 
 
 class _StateProblems:
-    """The constants of each state's problem, with advantages in units of their range.
+    """Constants of each state's problem, with advantages in units of their range.
 
-    `gap` is max A − A over the support of p, `beyond` is how much the best action outside of the
-    support exceeds that maximum, or 0. At least one of them reaches 1 where there is anything to
-    gain at all.
+    `gap` is max A − A over the support of p. `beyond` is the amount by which the best action
+    outside of the support exceeds that maximum, or 0. If any gain is possible, the larger of the
+    two is 1.
     """
 
     def __init__(self, old: Reals, advantages: Reals):
@@ -67,16 +74,18 @@ class _StateProblems:
         self.varies = self.var > 0.0
         self.mass_at_best = (old * (support & (self.gap == 0.0))).sum(axis=1)
         self.most_gain = self.unit * (self.mean_gap + self.beyond)
-        """max_a A(a) − E_p A, without cancellation."""
+        """Largest possible gain, max_a A(a) − E_p A, computed without cancellation."""
         self.last_log_x: Reals | None = None
-        """Where the search for the last radius ended: a good start for the next one."""
+        """Solution for the last radius, which is a good start for the next one."""
 
     def kl_and_slope(self, x: Reals) -> tuple[Reals, Reals]:
-        """Return KL(p ‖ π) at x, and its derivative by log x.
+        """Return KL(p ‖ π) at x, and its derivative with respect to log x.
 
         With z = ν − E_p A and w = (A − E_p A)/z, so that E_p w = 0, the divergence
-        E_p log(ν − A) + log E_p[1/(ν − A)] is log(1 + E_p[w²/(1 − w)]) + E_p[log(1 − w) + w], in
-        which nothing of first order is left to cancel.
+
+            E_p log(ν − A) + log E_p[1/(ν − A)] = log(1 + E_p[w²/(1 − w)]) + E_p[log(1 − w) + w]
+
+        has no terms of first order on the right, so nothing cancels.
         """
         x, z = x[:, None], (x + self.mean_gap)[:, None]
         w = (self.mean_gap[:, None] - self.gap) / z
@@ -89,9 +98,9 @@ class _StateProblems:
         return kl, slope
 
     def policy(self, x: Reals, multipliers: Reals) -> Reals:
-        """Return λ p/(x + gap), with the remaining mass on the best action outside of p."""
+        """Return λ p/(x + gap), with the remaining mass on the best action outside the support."""
         new = multipliers[:, None] * self.old / (x[:, None] + self.gap)
-        # What underflows to 0 would make the divergence infinite.
+        # A probability that underflows to 0 would make the divergence infinite.
         new = np.maximum(new, np.finfo(float).tiny * (self.old > 0.0))
         left = np.maximum(1.0 - new.sum(axis=1), 0.0)
         crossed = np.flatnonzero((self.beyond > 0.0) & (x <= self.beyond))
@@ -100,9 +109,19 @@ class _StateProblems:
 
 
 def within_kl(old: Reals, advantages: Reals, radius: float) -> KLBallSolution:
-    """Return each state's best row with KL(old ‖ new) ≤ radius: the max-KL trust region, Eq. 11.
+    """Return the policy with the largest advantage subject to KL(old ‖ new) ≤ radius (Eq. 11).
 
-    A state where no action is better than what the row already has keeps its row, with λ = 0.
+    The constraint holds in every state. A state in which no action improves on the old policy
+    keeps its probabilities, with λ = 0.
+
+    Args:
+        old: Old policy, [s, a].
+        advantages: Advantages A[s, a].
+        radius: Largest divergence of a state.
+
+    Example:
+        >>> within_kl(np.array([[0.5, 0.5]]), np.array([[0.0, 1.0]]), 0.1).policy.round(3).tolist()
+        [[0.287, 0.713]]
     """
     if radius <= 0.0:
         return KLBallSolution(old, np.full(len(old), np.inf))
@@ -110,7 +129,7 @@ def within_kl(old: Reals, advantages: Reals, radius: float) -> KLBallSolution:
 
 
 def at_multiplier(old: Reals, advantages: Reals, multiplier: float) -> KLBallSolution:
-    """Return each state's best row for Σ_a π(a) A(a) − multiplier · KL(old ‖ new)."""
+    """Return the policy that maximizes Σ_a π(a) A(a) − multiplier·KL(old ‖ new) in each state."""
     problems = _StateProblems(old, advantages)
     multipliers = np.exp(
         np.clip(np.log(multiplier) - np.log(problems.unit), -_LOG_LIMIT, _LOG_LIMIT)
@@ -131,18 +150,24 @@ def at_multiplier(old: Reals, advantages: Reals, multiplier: float) -> KLBallSol
 
 
 def penalized(old: Reals, advantages: Reals, weights: Reals, penalty: float) -> KLBallSolution:
-    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) − penalty · max_s KL(old ‖ π): Algorithm 1.
+    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) − penalty·max_s KL(old ‖ π) (Algorithm 1).
 
-    Every state gets the same divergence t, also those of weight 0, where it costs nothing. The
-    penalty may forbid any step: from a deterministic row the gain is linear in t, and t = 0 is
-    optimal when Σ_s w(s) max_a A(s, a) ≤ penalty. Without a penalty the answer is the greedy row.
+    Every state gets the same divergence t, including states of weight 0, where it costs nothing.
+    The optimum may be t = 0: for a deterministic policy the gain is linear in t, and t = 0 is
+    optimal if Σ_s w(s) max_a A(s, a) ≤ penalty. Without a penalty the result is the greedy policy.
+
+    Args:
+        old: Old policy, [s, a].
+        advantages: Advantages A[s, a].
+        weights: Weights w[s] of the states.
+        penalty: Coefficient C of the divergence.
     """
     if penalty <= 0.0:
         return KLBallSolution(greedy(old, advantages), np.zeros(len(old)))
     problems = _StateProblems(old, advantages)
     unchanged = KLBallSolution(old, np.full(len(old), np.inf))
     most = float(weights @ problems.most_gain)
-    # v is concave and v(0) = 0, so t v'(t) ≤ v(t) ≤ its limit: beyond `top` the slope is below C.
+    # v is concave and v(0) = 0, so t·v'(t) ≤ v(t) ≤ most: beyond `top` the slope is less than C.
     top = float(np.log(most) - np.log(penalty)) if most > 0.0 else -np.inf
     top = bottom = min(top, _LOG_LARGEST_KL)
     if top < _LOG_SMALLEST_KL:
@@ -162,18 +187,25 @@ def penalized(old: Reals, advantages: Reals, weights: Reals, penalty: float) -> 
 
 
 def within_mean_kl(old: Reals, advantages: Reals, weights: Reals, radius: float) -> KLBallSolution:
-    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) with mean KL(old ‖ π) over w ≤ radius: Eq. 12."""
+    """Return argmax_π Σ_s w(s) Σ_a π(a|s) A(s, a) subject to mean KL(old ‖ π) ≤ radius (Eq. 12).
+
+    Args:
+        old: Old policy, [s, a].
+        advantages: Advantages A[s, a].
+        weights: Weights w[s] of the states, in the objective and in the mean.
+        radius: Largest mean divergence.
+    """
     unchanged = KLBallSolution(old, np.full(len(old), np.inf))
-    seen = weights > 0.0
-    most_gain = float(_StateProblems(old, advantages).most_gain[seen].max())
+    visited = weights > 0.0
+    most_gain = float(_StateProblems(old, advantages).most_gain[visited].max())
     if radius <= 0.0 or most_gain <= 0.0:
         return unchanged
-    shares = weights[seen] / weights.sum()
+    shares = weights[visited] / weights.sum()
 
     @functools.cache
     def excess(log_multiplier: float) -> float:
-        new = at_multiplier(old[seen], advantages[seen], np.exp(log_multiplier)).policy
-        kl = shares @ kl_divergence(old[seen], new)
+        new = at_multiplier(old[visited], advantages[visited], np.exp(log_multiplier)).policy
+        kl = shares @ kl_divergence(old[visited], new)
         return float(np.log(max(kl, np.finfo(float).tiny) / radius))
 
     low = high = float(np.log(most_gain))
@@ -181,7 +213,7 @@ def within_mean_kl(old: Reals, advantages: Reals, weights: Reals, radius: float)
         high += 2.0
     stride = 1.0
     while excess(low) < 0.0:
-        if low <= -_LOG_LIMIT:  # the divergence cannot get that large: greedy but for rounding
+        if low <= -_LOG_LIMIT:  # no policy has that divergence: greedy up to rounding
             return at_multiplier(old, advantages, float(np.exp(low)))
         low, stride = max(low - stride, -_LOG_LIMIT), 2.0 * stride
     root = low if low == high else _root(excess, low, high)
@@ -191,9 +223,10 @@ def within_mean_kl(old: Reals, advantages: Reals, weights: Reals, radius: float)
 
 
 def greedy(old: Reals, advantages: Reals) -> Reals:
-    """Return all mass on the best action of each state, or the old row where it is best already.
+    """Return the greedy policy; states in which the old policy is already optimal keep it.
 
-    Keeping the row makes policy iteration stop where ties or rounding would let it wander.
+    Keeping it makes policy iteration stop. With ties or rounding errors it would otherwise switch
+    between equally good actions.
     """
     new = np.zeros_like(old)
     new[np.arange(len(old)), advantages.argmax(axis=1)] = 1.0
@@ -205,7 +238,7 @@ def _within_kl(problems: _StateProblems, radius: float) -> KLBallSolution:
     x = np.maximum(_x_at_kl(problems, radius), problems.beyond)
     x = np.where(x > 0.0, x, 1.0)
     inside = 1.0 / (problems.old / (x[:, None] + problems.gap)).sum(axis=1)
-    # Where mass goes outside of the support, ν stays put and KL = t is solved for λ in closed form.
+    # Where mass leaves the support, ν is fixed and KL = t has a closed-form solution for λ.
     crossing = np.exp((problems.old * np.log(x[:, None] + problems.gap)).sum(axis=1) - radius)
     crossed = (problems.beyond > 0.0) & (x <= problems.beyond)
     multipliers = np.where(crossed, np.minimum(crossing, inside), inside)
@@ -215,9 +248,9 @@ def _within_kl(problems: _StateProblems, radius: float) -> KLBallSolution:
 
 
 def _x_at_kl(problems: _StateProblems, radius: float) -> Reals:
-    """Return x at which each state's divergence is just within the radius; 0 where none varies."""
+    """Return x at which each state's divergence is just within the radius; 0 if gaps are equal."""
     var = np.where(problems.varies, problems.var, 1.0)
-    # KL ≤ E[w²/(1 − w)] ≤ var/x² from above; from below keep only the best action in 1/(ν − A).
+    # Upper end: KL ≤ E[w²/(1 − w)] ≤ var/x². Lower end: only the best action in 1/(ν − A).
     high = 0.5 * np.log(var / radius)
     logs = np.log(problems.gap, out=np.zeros_like(problems.gap), where=problems.gap > 0.0)
     others = np.where(problems.varies, (problems.old * (problems.gap > 0.0)).sum(axis=1), 1.0)
@@ -247,8 +280,8 @@ def _decreasing_root(
 ) -> Reals:
     """Return roots of decreasing functions, elementwise, by Newton's method inside [low, high].
 
-    `function` gives values and derivatives. A Newton step that leaves the bracket is replaced by
-    its middle, so the method never does worse than bisection.
+    `function` returns values and derivatives. A Newton step that leaves the bracket is replaced by
+    the middle of the bracket, as in bisection.
     """
     low, high = np.minimum(low, high), np.maximum(low, high)
     point = np.clip(start, low, high)
@@ -266,7 +299,7 @@ def _decreasing_root(
 
 
 def _log_remainder(w: Reals, rest: Reals) -> Reals:
-    """Return log(1 − w) + w with rest = 1 − w, by its series near 0 where the sum would cancel."""
+    """Return log(1 − w) + w, where rest is 1 − w; near 0 by its series to avoid cancellation."""
     near = np.abs(w) < 0.02
     u = np.where(near, w, 0.0)
     series = np.full_like(u, 1.0 / 10.0)

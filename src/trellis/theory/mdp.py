@@ -1,4 +1,4 @@
-"""Finite MDPs and the exact quantities of Section 2, by linear solves.
+"""Defines finite MDPs and computes the exact quantities of Section 2 by linear solves.
 
 An MDP is (S, A, P, r, ρ₀, γ) and a tabular policy is an array π[s, a]. With P_π and r_π the
 transitions and rewards under π,
@@ -10,9 +10,9 @@ transitions and rewards under π,
     ρ_π = ρ₀ + γ P_πᵀ ρ_π                        visitation: discounted, sums to 1/(1 − γ)
     L_π(π̃) = η(π) + Σ_s ρ_π(s) Σ_a π̃(a|s) A_π(s, a)                                  (Eq. 3)
 
-One LU factorization of I − γ P_π serves V_π and, transposed, ρ_π. Rewards may also depend on the
-action, r[s, a]; all of Sections 2 and 3 holds then too, and only Appendix B's expansion, which
-needs r to be a vector over states, is refused.
+One LU factorization of I − γ P_π gives V_π and, transposed, ρ_π. Rewards may also depend on the
+action, r[s, a]. All of Sections 2 and 3 holds in that case too. Only the expansion of Appendix B
+needs rewards r[s].
 """
 
 from dataclasses import dataclass
@@ -23,24 +23,34 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 Reals = NDArray[np.float64]
+"""An array of float64 numbers."""
 
-# How far a row may be from summing to 1: wide enough for sums of decimal fractions in float64,
-# tight enough to refuse float32 tables, whose error would drown the tolerances of the theory.
 SUM_TOLERANCE = 1e-8
+"""Largest error of the sum of a distribution. It permits sums of decimal fractions in float64 and
+rejects float32 tables, whose errors would exceed the tolerances of the theory."""
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """(S, A, P, r, ρ₀, γ) of Section 2, checked when made; its arrays cannot be written to."""
+    """Finite Markov decision process (S, A, P, r, ρ₀, γ) of Section 2.
+
+    The arrays are validated and copied when the MDP is created, and are read-only afterwards.
+
+    Example:
+        >>> P = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]  # action = next state
+        >>> mdp = FiniteMDP(P, r=[0.0, 1.0], rho0=[1.0, 0.0], gamma=0.5)
+        >>> mdp.performance([[0.0, 1.0], [0.0, 1.0]])
+        1.0
+    """
 
     P: Reals
-    """P[s, a, s']: the probability of s' after action a in state s."""
+    """Transition probabilities P[s, a, s'] of s' after action a in state s."""
     r: Reals
-    """r[s] as in the paper, or r[s, a]; collected in the state in which the action is chosen."""
+    """Rewards r[s] as in the paper, or r[s, a], of the state in which the action is chosen."""
     rho0: Reals
-    """The distribution of the initial state."""
+    """Distribution ρ₀[s] of the initial state."""
     gamma: float
-    """The discount factor, in [0, 1)."""
+    """Discount factor, in [0, 1)."""
 
     def __post_init__(self) -> None:
         gamma = float(self.gamma)
@@ -69,32 +79,32 @@ class FiniteMDP:
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return self.P.shape[0]
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are, the same in every state."""
+        """Number of actions, the same in every state."""
         return self.P.shape[1]
 
     @property
     def is_over(self) -> NDArray[np.bool_]:
-        """Which states are never left and pay nothing: where an episode may as well end."""
+        """Mask of the terminal states, which are never left and have reward 0."""
         states = np.arange(self.num_states)
         stays = (self.P[states, :, states] >= 1.0 - SUM_TOLERANCE).all(axis=1)
         return stays & (self.r.reshape(self.num_states, -1) == 0.0).all(axis=1)
 
     @property
     def action_rewards(self) -> Reals:
-        """r[s, a], also where the rewards depend on the state alone."""
+        """Rewards as r[s, a], even if they depend only on the state."""
         return np.broadcast_to(self.r.reshape(self.num_states, -1), self.P.shape[:2])
 
     def check_policy(self, policy: ArrayLike) -> Reals:
-        """Return the policy as a float64 array [s, a]; raise `ValueError` where it is invalid."""
+        """Return the policy as a float64 array [s, a], or raise `ValueError` if it is invalid."""
         policy = np.asarray(policy, np.float64)
         if policy.shape != self.P.shape[:2]:
             raise ValueError(
-                f"a policy must have shape {self.P.shape[:2]} for"
+                f"policy must have shape {self.P.shape[:2]} for"
                 f" {self.num_states} states and {self.num_actions} actions, got {policy.shape}"
             )
         _check_distributions("policy", policy, ("s",), "a")
@@ -105,19 +115,29 @@ class FiniteMDP:
         return np.full(self.P.shape[:2], 1.0 / self.num_actions)
 
     def transitions(self, policy: ArrayLike) -> Reals:
-        """Return P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
+        """Return the transitions under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
         return np.matmul(self.check_policy(policy)[:, None, :], self.P)[:, 0, :]
 
     def rewards(self, policy: ArrayLike) -> Reals:
-        """Return r_π[s] = Σ_a π(a|s) r(s, a), which is r itself where it depends on s alone."""
+        """Return the expected rewards under a policy, r_π[s] = Σ_a π(a|s) r(s, a)."""
         return self.r if self.r.ndim == 1 else (self.check_policy(policy) * self.r).sum(axis=1)
 
     def lookahead(self, values: Reals) -> Reals:
-        """Return r(s, a) + γ Σ_s' P(s'|s, a) v(s') as [s, a]: Q_π where the values are V_π."""
+        """Return r(s, a) + γ Σ_s' P(s'|s, a) v(s') as [s, a]; this is Q_π if `values` is V_π."""
         return self.action_rewards + self.gamma * (self.P @ values)
 
     def evaluate(self, policy: ArrayLike) -> "PolicyEvaluation":
-        """Return all exact quantities of a policy, from one factorization."""
+        """Return the exact values, advantages, visitation and performance of a policy.
+
+        Args:
+            policy: Probabilities π[s, a].
+
+        Example:
+            >>> from trellis.theory import chain
+            >>> mdp = chain(3)
+            >>> mdp.evaluate(mdp.uniform_policy()).values.round(3).tolist()
+            [2.583, 3.134, 4.383]
+        """
         policy = self.check_policy(policy)
         system = np.eye(self.num_states) - self.gamma * self.transitions(policy)
         factors = linalg.lu_factor(system, overwrite_a=True)
@@ -134,11 +154,11 @@ class FiniteMDP:
         )
 
     def performance(self, policy: ArrayLike) -> float:
-        """Return η(π)."""
+        """Return η(π), the expected discounted return of a policy."""
         return self.evaluate(policy).performance
 
     def state_distributions(self, policy: ArrayLike, horizon: int) -> Reals:
-        """Return P(s_t = s | π) as [t, s], for t < horizon."""
+        """Return the probabilities P(s_t = s | π) as [t, s], for t < horizon."""
         transitions = self.transitions(policy)
         rows = np.empty((horizon, self.num_states))
         now = self.rho0
@@ -150,40 +170,42 @@ class FiniteMDP:
 
 @dataclass(frozen=True, eq=False)
 class PolicyEvaluation:
-    """The exact quantities of one policy in one MDP."""
+    """Exact quantities of one policy in one MDP; `FiniteMDP.evaluate` creates it."""
 
     mdp: FiniteMDP
+    """MDP that the policy was evaluated in."""
     policy: Reals
+    """Policy π[s, a]."""
     values: Reals
-    """V_π[s]."""
+    """State values V_π[s]."""
     q_values: Reals
-    """Q_π[s, a]."""
+    """Action values Q_π[s, a]."""
     advantages: Reals
-    """A_π[s, a]."""
+    """Advantages A_π[s, a] = Q_π[s, a] − V_π[s]."""
     visitation: Reals
-    """ρ_π[s], which sums to 1/(1 − γ)."""
+    """Discounted visitation frequencies ρ_π[s], which sum to 1/(1 − γ)."""
     performance: float
-    """η(π)."""
+    """Expected discounted return η(π)."""
 
     @property
     def max_advantage(self) -> float:
-        """ε = max_{s,a} |A_π(s, a)| of Theorem 1."""
+        """Largest absolute advantage, ε = max_{s,a} |A_π(s, a)| of Theorem 1."""
         return float(np.abs(self.advantages).max())
 
     def expected_advantage(self, new: ArrayLike) -> Reals:
-        """Return Ā(s) = Σ_a π̃(a|s) A_π(s, a), Appendix A.
+        """Return Ā(s) = Σ_a π̃(a|s) A_π(s, a) of a new policy π̃ (Appendix A).
 
-        Taken over π̃ − π, which changes nothing, for Σ_a π(a|s) A_π(s, a) = 0, but makes Ā exactly
-        0 for π̃ = π and small for small steps.
+        The sum is over (π̃ − π) A_π, which is equal because Σ_a π(a|s) A_π(s, a) = 0. In this form Ā
+        is exactly 0 for π̃ = π and accurate for small steps.
         """
         return ((self.mdp.check_policy(new) - self.policy) * self.advantages).sum(axis=1)
 
     def surrogate_gain(self, new: ArrayLike) -> float:
-        """Return L_π(π̃) − L_π(π)."""
+        """Return L_π(π̃) − L_π(π), the gain of the surrogate for a new policy π̃."""
         return float(self.visitation @ self.expected_advantage(new))
 
     def surrogate(self, new: ArrayLike) -> float:
-        """Return L_π(π̃), Eq. 3."""
+        """Return L_π(π̃), the surrogate objective for a new policy π̃ (Eq. 3)."""
         return self.performance + self.surrogate_gain(new)
 
 
@@ -195,7 +217,7 @@ def _read_only(array: Any) -> Reals:
 
 
 def _check_distributions(name: str, array: Reals, axes: tuple[str, ...], last: str) -> None:
-    """Raise `ValueError` for the first row along the last axis that is no distribution.
+    """Raise `ValueError` for the first row along the last axis that is not a distribution.
 
     `axes` are the names of the leading axes and `last` is the name of the last one.
     """

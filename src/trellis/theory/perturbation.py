@@ -1,17 +1,19 @@
-"""Appendix B: Theorem 1 by perturbation theory, term by term.
+"""Computes the terms of Appendix B, which proves Theorem 1 by perturbation theory.
 
 With G = (1 − γP_π)⁻¹, G̃ = (1 − γP_π̃)⁻¹ and Δ = P_π̃ − P_π, the expansion is exact:
 
     η(π̃) − η(π) = γ r G Δ G ρ₀ + γ² r G Δ G Δ G̃ ρ₀
 
-The first term is L_π(π̃) − L_π(π), the second is at most 4εγα²/(1 − γ)². As in the paper,
+The first term is L_π(π̃) − L_π(π), and the second is at most 4εγα²/(1 − γ)². As in the paper,
 densities are column vectors and rewards are row vectors, so P_π here is the transpose of
-`FiniteMDP.transitions`. r must be a function of the state alone: with r(s, a) the reward itself
-changes with the policy and the expansion lacks that term, so such an MDP is refused.
+`FiniteMDP.transitions`. The rewards must depend on the state alone. With r(s, a), the reward itself
+changes with the policy, and the expansion has no term for that.
 
-Departs from Appendix B in its slips: there the signs of π̃ − π and of Δ flip in the lines between
-the definition of L and γvΔρ_π; "‖Δ‖₁ = 2α" is an inequality; and in the last chain ‖vΔ‖_∞ stands
-for ‖γvΔ‖_∞, which is what was bounded. The result stands.
+Departs from Appendix B by correcting its errors, which do not change its result:
+
+- The signs of π̃ − π and of Δ flip between the definition of L and γvΔρ_π.
+- "‖Δ‖₁ = 2α" is an inequality.
+- The last chain of inequalities has ‖vΔ‖_∞ in place of ‖γvΔ‖_∞, which is what was bounded.
 """
 
 from dataclasses import dataclass
@@ -25,36 +27,52 @@ from trellis.theory.mdp import PolicyEvaluation
 
 @dataclass(frozen=True)
 class Perturbation:
-    """The expansion's terms, and the factors that Appendix B bounds."""
+    """Terms of the expansion, and the factors that Appendix B bounds."""
 
     first_order: float
-    """γ r G Δ G ρ₀ = γ v Δ ρ_π, which is L_π(π̃) − L_π(π)."""
+    """First term γ r G Δ G ρ₀ = γ v Δ ρ_π, which is L_π(π̃) − L_π(π)."""
     second_order: float
-    """γ² r G Δ G Δ G̃ ρ₀, the error of L."""
+    """Second term γ² r G Δ G Δ G̃ ρ₀, which is the error of L."""
     dual_norm: float
-    """‖γ v Δ‖_∞ = max_s |Ā(s)|."""
+    """Norm ‖γ v Δ‖_∞ = max_s |Ā(s)|."""
     dual_norm_bound: float
-    """2αε."""
+    """Bound on `dual_norm`, 2αε."""
     density_norm: float
-    """‖G Δ G̃ ρ₀‖₁."""
+    """Norm ‖G Δ G̃ ρ₀‖₁."""
     density_norm_bound: float
-    """2α/(1 − γ)²."""
+    """Bound on `density_norm`, 2α/(1 − γ)²."""
     second_order_bound: float
-    """4εγα²/(1 − γ)², the product of the two bounds and γ."""
+    """Bound on the second term, 4εγα²/(1 − γ)²: the product of both bounds and γ."""
 
     @property
     def total(self) -> float:
-        """The sum of the terms, which is η(π̃) − η(π)."""
+        """Sum of both terms, which is η(π̃) − η(π)."""
         return self.first_order + self.second_order
 
 
 def expand(old: PolicyEvaluation, new: ArrayLike) -> Perturbation:
-    """Return Appendix B's expansion of η(new) − η(old), from the matrices themselves."""
+    """Return Appendix B's expansion of η(new) − η(old), computed from its matrices.
+
+    Args:
+        old: Evaluation of the old policy.
+        new: New policy, [s, a].
+
+    Raises:
+        ValueError: The rewards of the MDP depend on the action.
+
+    Example:
+        >>> from trellis.theory import chain
+        >>> mdp = chain(3)
+        >>> old, new = mdp.evaluate(mdp.uniform_policy()), [[0.4, 0.6]] * 3
+        >>> bool(np.isclose(expand(old, new).total, mdp.performance(new) - old.performance))
+        True
+    """
     mdp = old.mdp
     if mdp.r.ndim != 1:
         raise ValueError(
-            "Appendix B's expansion needs rewards r[s] that depend on the state alone; this MDP has"
-            f" r[s, a] of shape {mdp.r.shape}. Use the bounds of Appendix A, which hold for both"
+            "the expansion of Appendix B needs rewards r[s] that depend on the state alone; this"
+            f" MDP has r[s, a] of shape {mdp.r.shape}. Use the bounds of Appendix A, which hold for"
+            " both"
         )
     gamma, identity = mdp.gamma, np.eye(mdp.num_states)
     P_old, P_new = mdp.transitions(old.policy).T, mdp.transitions(new).T

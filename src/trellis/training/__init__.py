@@ -1,1 +1,1 @@
-"""One iteration: sample, estimate, step. Shards, teams, the trainer and its state."""
+"""Runs training iterations: sample, estimate, step."""

@@ -1,7 +1,6 @@
-"""What all trainers share: settings, a model, environments for evaluation, checkpoints.
+"""Defines the interface of all trainers: start, iterate, evaluate, checkpoint.
 
-`runs/run.py` trains with any of them: `Trainer` (update rules) or `search.trainer.SearchTrainer`
-(CEM, CMA).
+`runs/run.py` trains with either of them: `Trainer` (update rules) or `SearchTrainer` (CEM, CMA).
 """
 
 import abc
@@ -11,10 +10,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from trellis.checkpoint_format import MismatchError
 from trellis.config import TrainConfig
 from trellis.policies.policy import Policy
-from trellis.policies.saved import SavedPolicy, describe, require_same_policy
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_layout import describe
+from trellis.strict_json import shown
 from trellis.training.build import MakeEnv, Model, env_maker
+from trellis.training.checkpoint_arrays import require_state
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.state import TrainState
 
@@ -24,10 +27,16 @@ State = TypeVar("State", bound=TrainState)
 
 
 class TrainerBase(abc.ABC, Generic[State]):
-    """One configuration's loop."""
+    """Trainer of one configuration: call `start` once, then `iterate` until the run is over.
+
+    Args:
+        config: Settings of the run.
+        model: Policy and critic for the spaces of the environment.
+        make_env: Function that creates batches for evaluations; by default from `config.env`.
+    """
 
     inexact: str = ""
-    """Why a run would not be resumed bit for bit; empty if it would."""
+    """Reason why a run cannot be resumed bit for bit; empty if it can."""
 
     def __init__(self, config: TrainConfig, model: Model, make_env: MakeEnv | None):
         self.config, self.model = config, model
@@ -48,14 +57,14 @@ class TrainerBase(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def to_checkpoint(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the state as named arrays and plain values, environments included."""
+        """Return the state, with the environments, as named arrays and plain values."""
 
     @abc.abstractmethod
     def from_checkpoint(self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> State:
-        """Return the state of a checkpoint, ready to be iterated."""
+        """Return the state of a checkpoint, ready for `iterate`."""
 
     def policy_of(self, state: TrainState, *, best: bool = False) -> SavedPolicy:
-        """Return a state's policy, ready to act: the last one, or the best if there was one."""
+        """Return the policy of a state: the last one, or the one with the best evaluation."""
         theta, moments = state.chosen(best=best)
         return SavedPolicy(
             *(self.policy, theta, moments, self.model.spaces, self.config),
@@ -65,27 +74,36 @@ class TrainerBase(abc.ABC, Generic[State]):
         )
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
-        """Play episodes on environments of their own, from fixed seeds."""
+        """Play episodes in separate environments, from seeds that depend on the run's seed only."""
         return self._evaluator.evaluate(self.policy_of(state, best=best), episodes)
 
     def close(self) -> None:
-        """Close all environments and release the workers that held them."""
+        """Close all environments and release all workers."""
         self._evaluator.close()
 
     def _warn_if_inexact(self, consequence: str) -> None:
-        """Say, where a run cannot be resumed bit for bit, why not and what happens instead."""
+        """Warn that a run does not continue bit for bit, if so, and say what happens instead."""
         if self.inexact:
-            logger.warning(
-                "%s: %s, but not bit for bit as it would have.", *(self.inexact, consequence)
-            )
+            logger.warning("%s: %s, but not bit for bit.", self.inexact, consequence)
 
-    def _require_same_make(self, values: Mapping[str, Any], num_params: int) -> None:
-        """Raise a ValueError if a checkpoint is of another environment or kind of policy."""
-        ours = describe(self.model.spaces, self.policy)["spaces"]
-        for name, theirs in values["spaces"].items():
-            if theirs != ours[name]:
-                raise ValueError(
-                    f"this checkpoint is of another environment: its {name} is {theirs},"
-                    f" that of {self.config.env} is {ours[name]}"
+    def _require_same_make(
+        self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]
+    ) -> None:
+        """Raise `MismatchError` if a checkpoint is of another environment or kind of policy."""
+        ours = describe(self.model.spaces, self.policy)
+        texts = values.get("spaces")
+        for name, text in ours["spaces"].items():
+            found = texts.get(name) if isinstance(texts, Mapping) else None
+            if found != text:
+                raise MismatchError(
+                    f"this checkpoint is of another environment: its {name} is"
+                    f" {shown(found, 200, quotes=False)}, that of {self.config.env} is {text}"
                 )
-        require_same_policy(values, num_params, self.policy)
+            key = name.replace(" ", "_")  # The first checkpoints described spaces in words only.
+            if values.get(key, ours[key]) != ours[key]:
+                raise MismatchError(
+                    f"this checkpoint is of another environment: its {key} is"
+                    f" {shown(values[key], 200)}, that of {self.config.env} is"
+                    f" {shown(ours[key], 200)}"
+                )
+        require_state(arrays, values, self.config, self.policy, self.model.spaces)

@@ -1,7 +1,7 @@
-"""The parts of a training run, built once from its configuration.
+"""Builds the parts of a training run from its configuration.
 
-`build_model` makes what learns, for the spaces of an environment; `build_sampler` what collects
-samples. A configuration that does not fit its environment is refused here.
+`build_model` creates policy and critic for the spaces of an environment. `build_sampler` creates
+the sampler. A configuration that does not fit its environment raises an error here.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from trellis.sampling.vine import Vine
 from trellis.spaces import Encoder, PictureFeatures, Spaces, moments_shape, observation_encoder
 
 MakeEnv = Callable[[int], BatchEnv]
-"""A function from a number of rows to a batch of environments."""
+"""Function from a number of environments to a batch of that size."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What learns, for the spaces of one environment."""
+    """Policy and critic for the spaces of one environment."""
 
     policy: Policy
     """Network and distribution of π_θ."""
     critic: Critic | None
-    """What estimates V, if anything does."""
+    """Estimator of V(s); None without a critic."""
     encode: Encoder
     """Function from a batch of observations to features."""
     moments_shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Model:
 
 
 def env_maker(config: TrainConfig) -> MakeEnv:
-    """Return a function that makes batches of the environment that the configuration names."""
+    """Return a function that creates batches of the configured environment."""
 
     def make(num_envs: int) -> BatchEnv:
         return envs.make(config.env, num_envs, nthread=config.threads, **config.env_options)
@@ -49,12 +49,15 @@ def env_maker(config: TrainConfig) -> MakeEnv:
 
 
 def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None) -> Model:
-    """Return the model for an environment; closes the environment if it does not fit.
+    """Return policy and critic for an environment.
 
     Args:
-        config: the settings.
-        env: a batch of the environment, of any size.
-        policy: a policy of the user's own; by default the one that the settings describe.
+        config: Settings of the run.
+        env: Batch of the environment, of any size. It is closed if an error is raised.
+        policy: Custom policy; by default the one that the settings describe.
+
+    Raises:
+        ValueError: The configuration or the policy does not fit the environment.
     """
     try:
         if config.sampling.is_vine:
@@ -65,7 +68,7 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
         else:
             require_fit(policy, *spaces, env.env_id)
         features, encode = observation_encoder(env.observation_space)
-        critic = _build_critic(config, features)
+        critic = build_critic(config, features)
         return Model(policy, critic, encode, moments_shape(features), spaces)
     except BaseException:
         env.close()
@@ -77,12 +80,11 @@ def _require_restorable(env: BatchEnv) -> None:
         env.require_restorable()
     except envs.NotRestorableError as error:
         raise envs.NotRestorableError(
-            f"vine starts rollouts from states that it has visited, but {error}"
-            " Or use --sampler single-path."
+            f"vine restores states that it has visited, but {error} Or use --sampler single-path."
         ) from None
 
 
-def _build_critic(config: TrainConfig, features: int) -> Critic | None:
+def build_critic(config: TrainConfig, features: int) -> Critic | None:
     """Return what estimates V, if anything needs it: vine does for a bootstrap alone."""
     settings = config.estimation
     if config.sampling.is_vine and not config.sampling.vine.bootstrap:
@@ -93,7 +95,7 @@ def _build_critic(config: TrainConfig, features: int) -> Critic | None:
             return None
         case "linear":
             if pictures:
-                raise ValueError("a linear critic does not support pictures: set critic to mlp")
+                raise ValueError("critic linear does not support pictures: set critic to mlp")
             return LinearCritic(features)
         case "mlp":
             inputs = features.shape if pictures else features
@@ -101,11 +103,11 @@ def _build_critic(config: TrainConfig, features: int) -> Critic | None:
 
 
 def why_inexact(env: BatchEnv, *, starts_new_episodes: bool) -> str:
-    """Return why a run would not be resumed bit for bit; an empty text if it would.
+    """Return why a run cannot be resumed bit for bit; an empty text if it can.
 
     Args:
-        env: a batch of the environment, of any size.
-        starts_new_episodes: whether every iteration starts with new episodes.
+        env: Batch of the environment, of any size.
+        starts_new_episodes: Whether every iteration starts with new episodes.
     """
     if not env.repeatable:
         return f"{env.env_id} does not play the same episode twice from one seed"
@@ -117,7 +119,15 @@ def why_inexact(env: BatchEnv, *, starts_new_episodes: bool) -> str:
 def build_sampler(
     config: TrainConfig, env: BatchEnv, make_env: MakeEnv, model: Model, *, shard: int = 0
 ) -> tuple[SinglePath | Vine, Estimator]:
-    """Return what collects samples, and the estimator of the surrogate that goes with it."""
+    """Return the sampler, and the estimator of the surrogate that fits it.
+
+    Args:
+        config: Settings of the run, or of one shard of it.
+        env: Batch of environments for the paths.
+        make_env: Function that creates batches; vine uses it for its rollouts.
+        model: Policy and encoder of observations.
+        shard: Index of the shard, which selects the random streams.
+    """
     policy, encode, sampling = model.policy, model.encode, config.sampling
     seed, gamma = config.seed, config.estimation.gamma
     if not sampling.is_vine:

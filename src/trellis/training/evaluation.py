@@ -1,7 +1,6 @@
-"""How good a policy is: episodes on environments of their own, by default without noise.
+"""Evaluates policies: plays episodes in separate environments, by default without noise.
 
-Seeds are the run's, the same at every evaluation, so that two policies of a run meet the same
-initial states.
+All evaluations of a run use the same seeds, so two policies of a run start from the same states.
 """
 
 import contextlib
@@ -12,25 +11,26 @@ import numpy as np
 
 from trellis.blas import one_blas_thread
 from trellis.envs.batch import BatchEnv, Step
+from trellis.envs.consent import require_consent
 from trellis.policies.saved import Actor, SavedPolicy
 from trellis.rng import Purpose, stream
 from trellis.training.build import MakeEnv, env_maker
 
 MAX_STEPS = 100_000
-"""Steps after which an episode that does not end is cut."""
+"""Number of steps after which an episode without an end is cut."""
 
 OnStep = Callable[[BatchEnv, Step, np.ndarray], None]
-"""Called after every step with the environments, the step, and which rows were active in it."""
+"""Function called after every step with the batch, the step, and which environments were active."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy achieved in some episodes."""
+    """Returns and lengths of the episodes of one evaluation."""
 
     returns: np.ndarray
     """Undiscounted return of each episode."""
     lengths: np.ndarray
-    """Steps of each episode."""
+    """Number of steps of each episode."""
 
     @property
     def episodes(self) -> int:
@@ -44,7 +44,7 @@ class Evaluation:
 
     @property
     def std_return(self) -> float:
-        """Standard deviation of the returns over episodes."""
+        """Standard deviation of the return over episodes."""
         return float(np.std(self.returns))
 
     @property
@@ -54,7 +54,14 @@ class Evaluation:
 
 
 def play(env: BatchEnv, act: Actor, seeds: np.ndarray, on_step: OnStep | None = None) -> Evaluation:
-    """Play one episode in each row of a batch, from these seeds."""
+    """Play one episode in each environment of a batch.
+
+    Args:
+        env: Batch with one environment per seed.
+        act: Function from observations to actions.
+        seeds: Seed of each episode.
+        on_step: Function called after every step.
+    """
     count = len(seeds)
     observation = env.reset(np.arange(count), seeds)
     returns, lengths = np.zeros(count), np.zeros(count, np.int64)
@@ -74,7 +81,11 @@ def play(env: BatchEnv, act: Actor, seeds: np.ndarray, on_step: OnStep | None = 
 
 
 class Evaluator:
-    """Evaluates policies of one run; its environments are made when first needed, and kept."""
+    """Evaluates policies of one run in a batch that the first evaluation creates.
+
+    Args:
+        make_env: Function that creates batches of the environment.
+    """
 
     def __init__(self, make_env: MakeEnv):
         self._make_env = make_env
@@ -88,10 +99,18 @@ class Evaluator:
         stochastic: bool | None = None,
         on_step: OnStep | None = None,
     ) -> Evaluation:
-        """Play episodes side by side, from the seeds of the policy's run."""
+        """Play episodes side by side, from seeds that depend on the run's seed only.
+
+        Args:
+            policy: Policy to evaluate.
+            episodes: Number of episodes.
+            stochastic: Whether to sample actions; by default as the run's settings say.
+            on_step: Function called after every step.
+        """
         if self._env is None or self._env.num_envs != episodes:
             self.close()
-            self._env = self._make_env(episodes)
+            self._env = env = self._make_env(episodes)
+            policy.require_spaces((env.observation_space, env.action_space), env.env_id)
         rng = stream(policy.config.seed, Purpose.EVALUATION)
         seeds = rng.integers(2**31, size=episodes)
         return play(self._env, policy.actor(rng, stochastic=stochastic), seeds, on_step)
@@ -109,6 +128,7 @@ def evaluate_saved(
     *,
     stochastic: bool | None = None,
     on_step: OnStep | None = None,
+    trust_env: bool = False,
 ) -> Evaluation:
     """Evaluate a saved policy in the environment that its settings name.
 
@@ -117,6 +137,9 @@ def evaluate_saved(
         episodes: how many episodes to play, from seeds that depend on the run's own alone.
         stochastic: whether to sample actions; by default as the run's evaluations do it.
         on_step: called after every step.
+        trust_env: whether a module may be imported for the environment; see `envs.consent`.
     """
+    config = policy.config
+    require_consent(config.env, config.env_options, "the saved policy", trusted=trust_env)
     with contextlib.closing(Evaluator(env_maker(policy.config))) as evaluator:
         return evaluator.evaluate(policy, episodes, stochastic=stochastic, on_step=on_step)

@@ -1,4 +1,4 @@
-"""The metrics of an iteration, as they are logged: one number or word per name."""
+"""Builds the metrics of an iteration: one number or word per name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,12 +22,12 @@ def iteration_metrics(
     """Return the metrics of the iteration that led to `state`.
 
     Args:
-        state: the state after the iteration.
-        collected: what `Team.collect` returned.
-        estimated: what `Team.estimate` returned.
-        info: what `Team.step` returned.
-        finished: what `Team.finish` returned.
-        clock: times before sampling, after it, after estimation and after the step.
+        state: State after the iteration.
+        collected: Result of `Team.collect`.
+        estimated: Result of `Team.estimate`.
+        info: Result of `Team.step`.
+        finished: Result of `Team.finish`.
+        clock: Times before sampling, after it, after estimation and after the step.
     """
     sampling, estimation, update = np.diff(clock).tolist()
     fit = estimated.critic_fit

@@ -1,24 +1,24 @@
-"""How the answers of shards become one: along a fixed binary tree.
+"""Merges the answers of shards along a fixed binary tree.
 
-Rounding depends on the order of sums, so the order is a function of the number of shards alone: the
-tree halves the shards, in their order, down to one. Every worker of a cluster holds the shards of
-one node of that tree and sends one answer. Whoever holds which shards, the result has the same
-bits.
+Rounding depends on the order of sums, so the order depends on the number of shards alone: the tree
+halves the shards, in their order, down to one. Every worker of a cluster holds the shards of one
+node of the tree and sends one answer. The result therefore has the same bits for every number of
+workers.
 """
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 Span = tuple[int, int]
-"""Shards from the first up to, not including, the second."""
+"""Range of shards: first index, and the index after the last."""
 Answer = TypeVar("Answer")
 
 
 def merge_answers(one: Any, other: Any) -> Any:
-    """Return two answers of the same kind as one.
+    """Merge two answers of the same kind.
 
-    Objects with a `merge` method decide for themselves. Tuples are merged field by field, numbers
-    and arrays are added, lists are joined.
+    Objects with a `merge` method merge themselves. Tuples are merged field by field, numbers and
+    arrays are added, lists are joined, and None stays None.
     """
     if hasattr(one, "merge"):
         return one.merge(other)
@@ -31,7 +31,7 @@ def merge_answers(one: Any, other: Any) -> Any:
 
 
 def reduce_tree(span: Span, answers: Mapping[Span, Answer]) -> Answer:
-    """Return the answer of the shards of `span` from those of nodes below it in the tree."""
+    """Return the merged answer of the shards of `span`, from the answers of nodes below it."""
     if span in answers:
         return answers[span]
     left, right = _halves(span)
@@ -39,7 +39,7 @@ def reduce_tree(span: Span, answers: Mapping[Span, Answer]) -> Answer:
 
 
 def divide(span: Span, workers: int) -> list[Span]:
-    """Return a node of the tree for each worker, as even as the tree allows."""
+    """Return a node of the tree for each worker, with shards divided as evenly as possible."""
     if workers == 1:
         return [span]
     left, right = _halves(span)

@@ -1,13 +1,12 @@
-"""A shard: a batch of environments with its sampler, its random streams and its samples.
+"""Implements a shard: a batch of environments with its sampler, random streams and samples.
 
-Samples stay here. What leaves are sums with counts, maxima, moments, and vectors of the size of θ.
-One iteration calls
+Samples never leave the shard. It returns sums with counts, maxima, moments, and vectors of the size
+of θ. One iteration calls
 
     collect → estimate → step (or `objective`, if there are several shards) → finish
 
-Its random streams are functions of (seed, iteration, its index) alone. A shard that is
-rebuilt from its state before `collect`, and called in the same order, gives the same answers to the
-bit.
+The random streams depend on (seed, iteration, index of the shard) alone. A shard that is rebuilt
+from its state before `collect` and called in the same order gives the same answers bit for bit.
 """
 
 import dataclasses
@@ -31,53 +30,54 @@ from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState, Samples
 from trellis.sampling.vine import Vine
 from trellis.training.build import MakeEnv, build_model, build_sampler, env_maker
+from trellis.training.checkpoint_arrays import require_snapshot
 
 
 class ShardState(NamedTuple):
-    """What a shard continues from; with its streams, it can be rebuilt from this."""
+    """State of a shard between two iterations, from which it can be rebuilt."""
 
     path: PathState | None
-    """Where its environments are in their episodes; None if new episodes start."""
+    """Position of the environments in their episodes; None if new episodes start."""
     discounted_return: np.ndarray
     """Running discounted return of each environment, (env,)."""
     snapshot: Snapshot | None = None
-    """The environments' snapshot; None leaves them as they are."""
+    """Snapshot of the environments; None leaves them as they are."""
 
 
 class Collected(NamedTuple):
-    """Statistics of the samples that were collected."""
+    """Statistics of the samples of an iteration."""
 
     steps: int
-    """Simulator steps, rollouts included."""
+    """Number of simulator steps, rollouts included."""
     returns: Moments | None
-    """Moments of running discounted returns, if rewards are normalized by them."""
+    """Moments of running discounted returns; None if rewards are not normalized."""
     episode_return: Moments
     """Moments of the returns of finished episodes."""
     episode_length: Moments
     """Moments of the lengths of finished episodes."""
     rollout_length: Moments | None
-    """Moments of the lengths of vine's rollouts."""
+    """Moments of the lengths of vine's rollouts; None for single path."""
 
 
 class Finished(NamedTuple):
-    """What an iteration leaves behind."""
+    """Results of the last call of an iteration."""
 
     entropy: Moments
     """Entropy of the new policy, counted by environments."""
     observations: Moments | None
-    """Moments of this iteration's observations, if they are normalized."""
+    """Moments of this iteration's observations; None if they are not normalized."""
     states: list[ShardState]
-    """What each shard continues from, in their order."""
+    """State of each shard, in their order."""
 
 
 class Shard:
     """One of `config.sampling.shards` equal parts of a run; by default the only one.
 
     Args:
-        config: settings of the whole run.
-        index: which part this is.
-        make_env: makes its environments; by default from the id in the settings.
-        policy: a policy of the user's own.
+        config: Settings of the whole run.
+        index: Index of this part.
+        make_env: Function that creates batches; by default from `config.env`.
+        policy: Custom policy; by default the one that the settings describe.
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class Shard:
     def restore(self, state: ShardState) -> None:
         """Continue from this state."""
         if state.snapshot is not None:
+            require_snapshot(self.env, state.snapshot)
             self.env.restore(np.arange(self.env.num_envs), state.snapshot)
         self._state = state._replace(snapshot=None)
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
-        """Collect this iteration's samples with π_θ."""
+        """Collect the samples of an iteration with π_θ and return their statistics."""
         settings, new_episodes = self._config.estimation, self._config.sampling.starts_new_episodes
         self._theta, self._iteration = theta, iteration
         normalize = make_normalizer(observation_moments, enabled=settings.normalize_observations)
@@ -136,7 +137,7 @@ class Shard:
         )
 
     def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
-        """Estimate what the samples are worth, and fit the critic to them."""
+        """Compute advantages or Q-values with the present critic, then fit the critic."""
         self._values, estimated = estimate(
             self._samples,
             self.model.critic,
@@ -148,13 +149,13 @@ class Shard:
         return estimated
 
     def step(self, values: Moments) -> tuple[np.ndarray, StepInfo]:
-        """Take the whole step as one compiled program, where this shard is the only one."""
+        """Take the whole step as one compiled program; for a run with a single shard."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         theta, info = self._trust_region.step(self._theta, self._batch(values), fisher_rng)
         return np.asarray(theta), info
 
     def objective(self, values: Moments) -> LocalObjective:
-        """Return this shard's part of the objective; `values` are the moments of all shards."""
+        """Return this shard's part of the objective, given the moments of all shards' values."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         return self._trust_region.objective(self._theta, self._batch(values), fisher_rng)
 
@@ -162,7 +163,7 @@ class Shard:
         return state_batch(self._samples, self._values, values, self._config.estimation)
 
     def finish(self, theta: np.ndarray, with_snapshot: bool = False) -> Finished:
-        """End the iteration; `theta` is what the step made of it."""
+        """End the iteration with the new θ; return entropy, moments and the shard's state."""
         policy, samples = self.model.policy, self._samples
         params, _ = policy.distribution_params(theta, np.asarray(samples.observation[-1]))
         entropy = float(np.mean(policy.distribution.entropy(params)))
@@ -174,7 +175,7 @@ class Shard:
         return Finished(Moments.of_mean(entropy, self.env.num_envs), observations, [state])
 
     def snapshot(self) -> Snapshot | None:
-        """Return the environments' snapshot, if it can be saved and the next iteration needs it."""
+        """Return the environments' snapshot; None if it is not serializable or not needed."""
         if self._config.sampling.starts_new_episodes:
             return None
         if self.env.restorability is not Restorability.SERIALIZABLE:

@@ -1,7 +1,7 @@
-"""`TrainState`: everything that a training run is between two iterations, except environments.
+"""Defines `TrainState`, the state of a run between two iterations, without the environments.
 
 A checkpoint holds this state as named arrays and plain values. The trainer adds the snapshots of
-the environments where they can be saved.
+serializable environments.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from trellis.sampling.samples import PathState
 
 @dataclass(frozen=True)
 class TrainState:
-    """The state of a run between two iterations."""
+    """State of a run between two iterations."""
 
     theta: np.ndarray
     """Parameters of the policy, (params,)."""
@@ -30,20 +30,20 @@ class TrainState:
     discounted_return: np.ndarray
     """Running discounted return of each environment, (env,)."""
     path: PathState | None
-    """Where the environments are in their episodes; None if new episodes start."""
+    """Position of the environments in their episodes; None if new episodes start."""
     iteration: int = 0
     """Number of iterations so far."""
     steps: int = 0
     """Number of simulator steps so far."""
     best_return: float = -np.inf
-    """Highest mean return of any evaluation."""
+    """Highest mean return of an evaluation so far."""
     best_theta: np.ndarray | None = None
     """Parameters of the policy with that return."""
     best_moments: Moments | None = None
     """Observation statistics that go with `best_theta`."""
 
     def chosen(self, *, best: bool) -> tuple[np.ndarray, Moments]:
-        """Return θ and its observation statistics: the last, or the best if there was one."""
+        """Return θ and its observation statistics: the last, or those of the best evaluation."""
         if best and self.best_theta is not None and self.best_moments is not None:
             return self.best_theta, self.best_moments
         return self.theta, self.observation_moments
@@ -65,7 +65,7 @@ def to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def from_arrays(arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> TrainState:
-    """Return the state that `to_arrays` described."""
+    """Return the state from the result of `to_arrays`."""
     path = with_prefix("path/", arrays)
     has_best = "best_theta" in arrays
     return TrainState(

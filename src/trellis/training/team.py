@@ -1,8 +1,8 @@
-"""A team holds the shards of a run, in this process or elsewhere.
+"""Defines teams, which hold the shards of a run in this process or elsewhere.
 
-The trainer talks to a `Team`. `LocalTeam` calls its shards directly; `cluster/` has the team whose
-shards live with workers on other machines. Both give the same bits. A single shard takes its step
-as one compiled program; several answer the step's questions one by one.
+The trainer calls a `Team`. `LocalTeam` calls its shards directly; `RayTeam` in `cluster/` sends
+messages to workers on other machines. Both give the same bits. A single shard takes its step as one
+compiled program; several shards answer the step's questions one by one.
 """
 
 import abc
@@ -32,35 +32,39 @@ Part = TypeVar("Part")
 
 
 class Team(abc.ABC):
-    """What the trainer asks of those who hold the shards."""
+    """Interface between the trainer and the shards of a run.
+
+    Args:
+        config: Settings of the whole run.
+    """
 
     @abc.abstractmethod
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
-        """Collect an iteration's samples with π_θ."""
+        """Collect the samples of an iteration with π_θ and return their statistics."""
 
     @abc.abstractmethod
     def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
-        """Estimate what the samples are worth, and fit the critic to them."""
+        """Compute advantages or Q-values with the present critic, then fit the critic."""
 
     @abc.abstractmethod
     def prepare_step(self, values: Moments) -> None:
-        """Compute every shard's gradient; `values` are the moments of all advantages."""
+        """Compute the gradient of every shard, given the moments of all shards' values."""
 
     @abc.abstractmethod
     def ask(self, question: Callable[[Objective], Answer], /) -> Answer:
-        """Put a question to the objectives of all shards and merge the answers."""
+        """Apply a function to the objective of every shard and merge the answers."""
 
     @abc.abstractmethod
     def finish(self, theta: np.ndarray) -> Finished:
-        """End the iteration with the new θ."""
+        """End the iteration with the new θ; return entropy, moments and shard states."""
 
     @abc.abstractmethod
     def restore(self, states: Sequence[ShardState]) -> None:
-        """Continue from these states, one for each shard."""
+        """Restore every shard from its state."""
 
     @abc.abstractmethod
     def snapshots(self) -> list[Snapshot] | None:
-        """Return the snapshot of each shard's environments; None where they cannot be saved."""
+        """Return the snapshot of each shard's environments; None if one is not serializable."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -70,9 +74,9 @@ class Team(abc.ABC):
         self._config = config
 
     def step(self, theta: np.ndarray, values: Moments) -> tuple[np.ndarray, StepInfo]:
-        """Take the step from θ by questions to all shards.
+        """Take the step from θ with the objectives of all shards.
 
-        This is the function that a single shard compiles, with plain loops.
+        It runs the function that a single shard compiles, with plain Python loops.
         """
         self.prepare_step(values)
         objective = DistributedObjective(self.ask)
@@ -81,11 +85,18 @@ class Team(abc.ABC):
 
 
 MakeTeam = Callable[[TrainConfig, MakeEnv | None, Policy], Team]
-"""A function that makes a team for a run, from settings, environments and policy."""
+"""Function that creates a team from the settings, `make_env` and the policy."""
 
 
 class LocalTeam(Team):
-    """Shards in this process: all of a run, or those of one node of the reduction tree."""
+    """Shards in this process: all of a run, or those of one node of the reduction tree.
+
+    Args:
+        config: Settings of the whole run.
+        make_env: Function that creates batches; by default from `config.env`.
+        policy: Custom policy; by default the one that the settings describe.
+        span: Range of shards to hold; all by default.
+    """
 
     def __init__(
         self,
@@ -100,39 +111,39 @@ class LocalTeam(Team):
         self._objectives: list[LocalObjective] = []
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
-        """Collect an iteration's samples with π_θ."""
+        """Collect the samples of an iteration with π_θ and return their statistics."""
         return self._merge(self.shards, lambda s: s.collect(theta, observation_moments, iteration))
 
     def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
-        """Estimate what the samples are worth, and fit the critic to them."""
+        """Compute advantages or Q-values with the present critic, then fit the critic."""
         return self._merge(self.shards, lambda shard: shard.estimate(critic, reward_scale))
 
     def step(self, theta: np.ndarray, values: Moments) -> tuple[np.ndarray, StepInfo]:
-        """Take the step from θ: as one compiled program, if there is a single shard."""
+        """Take the step from θ; a single shard takes it as one compiled program."""
         if self._config.sampling.shards == 1:
             return self.shards[0].step(values)
         return super().step(theta, values)
 
     def prepare_step(self, values: Moments) -> None:
-        """Compute every shard's gradient; `values` are the moments of all advantages."""
+        """Compute the gradient of every shard, given the moments of all shards' values."""
         with self._threads():
             self._objectives = [shard.objective(values) for shard in self.shards]
 
     def ask(self, question: Callable[[Objective], Answer], /) -> Answer:
-        """Put a question to the objectives of all shards and merge the answers."""
+        """Apply a function to the objective of every shard and merge the answers."""
         return self._merge(self._objectives, lambda part: jax.tree.map(np.asarray, question(part)))
 
     def finish(self, theta: np.ndarray, *, with_snapshots: bool = False) -> Finished:
-        """End the iteration with the new θ."""
+        """End the iteration with the new θ; return entropy, moments and shard states."""
         return self._merge(self.shards, lambda shard: shard.finish(theta, with_snapshots))
 
     def restore(self, states: Sequence[ShardState]) -> None:
-        """Continue from these states, one for each shard of the run."""
+        """Restore the shards of this team; `states` are those of all shards of the run."""
         for shard, state in zip(self.shards, states[slice(*self._span)], strict=True):
             shard.restore(state)
 
     def snapshots(self) -> list[Snapshot] | None:
-        """Return the snapshot of each shard's environments; None where they cannot be saved."""
+        """Return the snapshot of each shard's environments; None if one is not serializable."""
         return all_or_none([shard.snapshot() for shard in self.shards])
 
     def close(self) -> None:
@@ -148,12 +159,12 @@ class LocalTeam(Team):
         return reduce_tree(self._span, answers)
 
     def _threads(self) -> contextlib.AbstractContextManager[Any]:
-        """Use one BLAS thread for several shards, as the workers of a cluster do."""
+        """Limit BLAS to one thread if there are several shards, as on the workers of a cluster."""
         several = self._config.sampling.shards > 1
         return one_blas_thread() if several else contextlib.nullcontext()
 
 
 def all_or_none(snapshots: Sequence[Snapshot | None]) -> list[Snapshot] | None:
-    """Return the snapshots of all shards; None if one of them has none."""
+    """Return the snapshots of all shards; None if any shard has none."""
     found = [snapshot for snapshot in snapshots if snapshot is not None]
     return found if len(found) == len(snapshots) else None

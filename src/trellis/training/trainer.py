@@ -1,8 +1,8 @@
-"""The loop of TRPO (Sec. 6): sample, estimate, step. `iterate(state) -> (state, metrics)`.
+"""Implements the loop of TRPO (Sec. 6): sample, estimate, step.
 
-`Trainer.iterate` is a pure function of the state but for the environments, which live with the
-shards of a team. Logging, evaluation on a schedule, checkpoints and progress wrap around it in
-`runs/run.py`.
+`Trainer.iterate(state)` returns the next state and the metrics. It is a pure function of the state,
+except for the environments, which the shards of a team hold. `runs/run.py` adds logging,
+evaluations, checkpoints and progress.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
 from trellis.policies.policy import Policy
-from trellis.policies.saved import describe
+from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState
 from trellis.training.base import TrainerBase
@@ -37,10 +37,18 @@ class Trainer(TrainerBase[TrainState]):
     """TRPO by single path or vine, for one configuration.
 
     Args:
-        config: every setting.
-        make_env: makes batches of the environment; by default from the id in the settings.
-        policy: a policy of your own; by default the one that the settings describe.
-        make_team: makes the team that holds the shards; by default they are in this process.
+        config: Settings of the run.
+        make_env: Function that creates batches of the environment; by default from `config.env`.
+        policy: Custom policy; by default the one that the settings describe.
+        make_team: Function that creates the team of shards; by default in this process.
+
+    Example:
+        >>> from trellis import Trainer, presets
+        >>> trainer = Trainer(presets.resolve("CartPole-v1"))
+        >>> state, metrics = trainer.iterate(trainer.start())
+        >>> metrics["status"]
+        'accepted'
+        >>> trainer.close()
     """
 
     def __init__(
@@ -51,7 +59,7 @@ class Trainer(TrainerBase[TrainState]):
         *,
         make_team: MakeTeam | None = None,
     ):
-        rule_of(config.step)  # Refuses cem and cma, which have a trainer of their own.
+        rule_of(config.step)  # Raises for cem and cma, which `SearchTrainer` trains.
         self.team: Team
         if make_team is None:
             self.team = local = LocalTeam(config, make_env, policy)
@@ -65,9 +73,9 @@ class Trainer(TrainerBase[TrainState]):
         new_episodes = config.sampling.starts_new_episodes
         self.inexact = why_inexact(env, starts_new_episodes=new_episodes)
         self._envs_at: tuple[PathState | None, np.ndarray] = (None, np.zeros(0))
-        """Path and discounted returns that the shards would continue from."""
+        """Path and discounted returns from which the shards would continue."""
         self._interrupted = False
-        """Whether an iteration broke off, so that nobody knows where the environments are."""
+        """Whether the last iteration failed, which leaves the environments in unknown states."""
 
     def start(self) -> TrainState:
         """Return the state before the first iteration."""
@@ -84,8 +92,8 @@ class Trainer(TrainerBase[TrainState]):
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
         """Run one iteration and return the next state and its metrics.
 
-        New episodes start after an iteration that was interrupted (an exception, Ctrl-C in a
-        notebook), and from a state that is not the last one.
+        New episodes start if the last iteration was interrupted by an exception, or if `state` is
+        not the newest one.
         """
         state = self._move_envs_to(self._reachable(state))
         self._interrupted, clock = True, [time.perf_counter()]
@@ -118,7 +126,7 @@ class Trainer(TrainerBase[TrainState]):
         return state, iteration_metrics(state, collected, estimated, info, finished, clock)
 
     def to_checkpoint(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the state as named arrays and plain values, with snapshots of environments."""
+        """Return the state, with snapshots of environments, as named arrays and plain values."""
         state = self._reachable(state)
         arrays, values = to_arrays(state)
         snapshots = None if state.path is None else self.team.snapshots()
@@ -136,7 +144,7 @@ class Trainer(TrainerBase[TrainState]):
 
         Without a snapshot of the environments, new episodes start.
         """
-        self._require_same_make(values, arrays["theta"].size)
+        self._require_same_make(arrays, values)
         state = from_arrays(arrays, values)
         snapshot, consequence = with_prefix("env/", arrays), "training continues"
         if snapshot:
@@ -144,13 +152,19 @@ class Trainer(TrainerBase[TrainState]):
         elif state.path is not None:
             if not self.config.sampling.starts_new_episodes:
                 consequence = "new episodes start, and training continues"
+                if not self.inexact:
+                    logger.warning(
+                        "%s has no snapshot in this checkpoint: new episodes start, so the run does"
+                        " not continue bit for bit.",
+                        self.config.env,
+                    )
             state = self._with_new_episodes(state)
         self._warn_if_inexact(consequence)
         self._interrupted = False
         return state
 
     def close(self) -> None:
-        """Close all environments and release the workers that held them."""
+        """Close all environments and release all workers."""
         self.team.close()
         super().close()
 
@@ -161,9 +175,9 @@ class Trainer(TrainerBase[TrainState]):
         is_past = state.path is not None and not self._envs_are_at(state)
         if is_past and not self.config.sampling.starts_new_episodes:
             logger.warning(
-                "the environments have moved on since this state, so new episodes start; to return"
-                " to a state with its environments, save it with to_checkpoint while it is the"
-                " last one, and load that with from_checkpoint"
+                "The environments have moved on since this state: new episodes start. To keep a"
+                " state with its environments, save it with to_checkpoint while it is the newest,"
+                " then load it with from_checkpoint."
             )
             return self._with_new_episodes(state)
         return state
@@ -182,7 +196,7 @@ class Trainer(TrainerBase[TrainState]):
         return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
     def _move_envs_to(self, state: TrainState, snapshot: Snapshot | None = None) -> TrainState:
-        """Make the shards continue from the state, unless they are there already."""
+        """Restore the shards from the state, unless they are there already."""
         if snapshot is not None or not self._envs_are_at(state):
             self.team.restore(_split(state, snapshot, self.config.sampling.shards))
             self._envs_at = state.path, state.discounted_return
@@ -190,7 +204,7 @@ class Trainer(TrainerBase[TrainState]):
 
 
 def _split(state: TrainState, snapshot: Snapshot | None, shards: int) -> list[ShardState]:
-    """Return each shard's part of the state, in their order."""
+    """Return the part of the state of each shard, in order."""
     whole = ShardState(state.path, state.discounted_return, snapshot)
     return [
         jax.tree.map(lambda values, shard=shard: np.split(values, shards)[shard], whole)
@@ -199,6 +213,6 @@ def _split(state: TrainState, snapshot: Snapshot | None, shards: int) -> list[Sh
 
 
 def _join(states: list[ShardState]) -> tuple[PathState | None, np.ndarray]:
-    """Return path and discounted returns of all shards, in their order."""
+    """Return path and discounted returns of all shards, in order."""
     parts = [(state.path, state.discounted_return) for state in states]
     return jax.tree.map(lambda *values: np.concatenate(values), *parts)

@@ -1,4 +1,4 @@
-"""Atari as a batch: Gymnasium's frames, exact snapshots, workers that may die."""
+"""Tests of Atari batches: Gymnasium's frames, exact snapshots and replaced workers."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def make(game: str, num_envs: int, **options) -> AtariBatch:
 
 
 def follow_gymnasium(game: str, steps: int, seeds=(17, 4), max_frames=108_000, **wrapper) -> None:
-    """Two rows of ours beside two of Gymnasium's wrapped environments."""
+    """Step two of our environments and two of Gymnasium's with the same actions, and compare."""
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
     gymnasium.register_envs(ale_py)
@@ -77,7 +77,7 @@ def test_frames_and_rewards_are_gymnasiums():
 
 
 def test_the_ends_of_episodes_are_gymnasiums():
-    """Also where the frames of doing nothing end one exactly, as with the seeds 3 and 9."""
+    """With the seeds 3 and 9, an episode ends exactly during the screens without action."""
     follow_gymnasium("Boxing", 30, (3, 9), max_frames=25)
     follow_gymnasium("Boxing", 60, max_frames=45, frame_skip=1)
 
@@ -103,7 +103,7 @@ def test_the_contract_holds_with_sticky_actions_and_the_maximum_of_two_screens()
     contract.check_replay(maker, pairs=6, num_envs=2, horizon=6)
 
 
-def test_the_contract_holds_in_qbert_which_plays_again():
+def test_the_contract_holds_in_qbert_which_is_replayed():
     maker = partial(make, "Qbert", max_episode_steps=LIMIT, sticky_actions=0.3)
     contract.check_replay(maker, pairs=6, num_envs=2, horizon=6)
 
@@ -162,7 +162,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     for t, action in enumerate(actions):
         if t in (5, 15, 20):
             os.kill(env.pids[0], signal.SIGKILL)
-        if t == 10:  # one of its rows goes back to a state of another, with a stream of its own
+        if t == 10:  # one environment is restored to the state of another and reseeded
             snapshot = env.snapshot(np.array([2]))
             for batch in (env, undisturbed):
                 batch.restore(np.array([1]), snapshot)
@@ -171,7 +171,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
             env.reset(np.array([0]), np.array([7]))
             undisturbed.reset(np.array([0]), np.array([7]))
         contract.assert_same_step(env.step(action), undisturbed.step(action), f"at {t}")
-    assert caplog.text.count("a replacement replays") == 3
+    assert caplog.text.count("A replacement replays") == 3
     os.kill(env.pids[1], signal.SIGKILL)
     ours, theirs = env.snapshot(ids), undisturbed.snapshot(ids)
     assert contract.same(env.restore(ids, theirs), undisturbed.restore(ids, ours))
@@ -183,7 +183,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     undisturbed.close()
 
 
-def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker(caplog):
+def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(caplog):
     options = {"preprocessing": "paper", "sticky_actions": 0.25, "max_episode_steps": 9}
     env, whole = make("Pong", 5, **options), make("Pong", 5, **options)
     ids = np.arange(5)
@@ -194,7 +194,7 @@ def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker(caplog
         for lane, rows in enumerate(env.lanes):
             env.send(lane, action[rows])
         if t == 4:
-            os.kill(env.pids[1], signal.SIGKILL)  # while both lanes play
+            os.kill(env.pids[1], signal.SIGKILL)  # while both lanes step
         expected = whole.step(action)
         for lane, rows in enumerate(env.lanes):
             step = env.receive(lane)
@@ -202,17 +202,17 @@ def test_lanes_by_turns_are_steps_of_all_rows_and_survive_a_killed_worker(caplog
                 assert np.array_equal(ours, theirs[rows]), (t, lane)
             ended = ids[rows][step.truncated]
             assert len(ended) == (len(ids[rows]) if t == 8 else 0)
-            if len(ended):  # while the other lane plays, or has yet to be asked
+            if len(ended):  # while the other lane steps or waits
                 again = env.reset(ended, ended + 7)
                 assert np.array_equal(again, whole.reset(ended, ended + 7))
-    assert caplog.text.count("a replacement replays") == 1
+    assert caplog.text.count("A replacement replays") == 1
     assert np.array_equal(env.elapsed, whole.elapsed)
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
     env.close()
     whole.close()
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_another():
+def test_an_answer_that_was_not_received_is_not_taken_for_another():
     env, undisturbed = (make("Pong", 2, preprocessing="paper") for _ in range(2))
     ids = np.arange(2)
     env.reset(ids, ids + 5)
@@ -220,7 +220,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_another():
         env.send(lane, np.array([2]))
     with pytest.raises(ValueError, match="lane 0 needs 1 actions, got 2"):
         env.send(0, np.array([2, 2]))
-    # Here somebody pressed Ctrl-C, and begins again.
+    # As if the user had pressed Ctrl-C here and started again.
     assert contract.same(env.reset(ids, ids), undisturbed.reset(ids, ids))
     for action in contract.random_actions(env, np.random.default_rng(0), 5):
         for lane in range(2):
@@ -266,12 +266,12 @@ def test_a_game_that_kills_its_workers_is_an_error(monkeypatch):
         send(command, workers)
 
     monkeypatch.setattr(env._pool, "send", kill_and_send)
-    with pytest.raises(WorkerDiedError, match="died 3 times at the same place"):
+    with pytest.raises(WorkerDiedError, match="died 3 times at the same command"):
         env.step(np.zeros(2, int))
     env.close()
 
 
-def test_the_worker_knows_nothing_of_jax():
+def test_the_worker_does_not_import_jax():
     code = "import sys, trellis.envs.atari.server; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -285,13 +285,13 @@ def test_factored_actions_are_the_products_of_their_parts():
                 assert FACTORED[h, v, f] == names[name]
 
 
-def test_sticky_actions_stick_as_often_as_they_should():
+def test_sticky_actions_have_the_right_frequency():
     env = make("Pong", 2, sticky_actions=0.25, preprocessing="paper", noop_max=0)
     env.reset(np.arange(2), np.arange(2))
     for t in range(200):
         env.step(np.full(2, t % 2))
     stuck = env._shared["history"][:, :200] // 18
-    # The frames that stick before the first that does not: P(n) = 0.25ⁿ·0.75.
+    # The number of sticky screens has P(n) = 0.25ⁿ·0.75.
     share = np.mean(stuck == 0)
     assert abs(share - 0.75) < 4 * np.sqrt(0.75 * 0.25 / stuck.size)
     assert stuck.max() <= 4
@@ -299,7 +299,7 @@ def test_sticky_actions_stick_as_often_as_they_should():
     env.close()
 
 
-def test_rules_are_checked_in_words():
+def test_invalid_rules_are_errors():
     assert AtariGame("space_invaders", "paper").repeat == 3
     assert AtariGame("space_invaders").repeat == AtariGame("pong", "paper").repeat == 4
     for wrong, words in [
@@ -312,7 +312,7 @@ def test_rules_are_checked_in_words():
             AtariBatch("ALE/Pong-v5", "pong", 1, **wrong)
 
 
-def test_the_list_has_the_games_and_a_picture_can_be_had():
+def test_games_are_listed_and_can_be_rendered():
     listed = {row.env_id: row for row in trellis.envs.list_environments()}
     assert listed["ALE/Pong-v5"].runs == "batched emulators"
     assert "Pong-v4" not in listed
@@ -325,5 +325,5 @@ def test_the_list_has_the_games_and_a_picture_can_be_had():
     assert picture.shape == (210, 160, 3)
     assert len(np.unique(picture)) > 3
     env.close()
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         env.step(np.zeros(1, int))

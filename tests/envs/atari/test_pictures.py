@@ -26,12 +26,12 @@ def by_opencv(name, picture):
 
 
 @pytest.mark.parametrize(("source", "target"), [(210, 84), (160, 84), (210, 110), (208, 52)])
-def test_weights_are_the_areas_that_pixels_share(source, target):
+def test_weights_are_the_overlaps_of_pixels(source, target):
     found = taps(source, target)
     dense = np.zeros((target, source))
     for k in range(found.weights.shape[1]):
         dense[np.arange(target), found.first.astype(int) + k] += found.weights[0, k]
-    fine = np.arange(source * target)  # cells that divide the pixels of both kinds
+    fine = np.arange(source * target)  # cells that divide source and target pixels
     shared = np.zeros((target, source))
     np.add.at(shared, (fine // source, fine // target), 1)
     np.testing.assert_array_equal(dense * (source / found.total), shared)
@@ -47,7 +47,7 @@ def test_frames_are_the_bytes_of_opencv(name, screen):
     frames = np.zeros((3, seen.height, seen.width), np.uint8)
     expected = list(frames.copy())
     halves = 0
-    for colours in (2, 7, 255):  # few colours have many halves
+    for colours in (2, 7, 255):  # few colours give many halves
         for _ in range(20):
             picture = rng.integers(colours, size=screen).astype(np.uint8) * np.uint8(255 // colours)
             shrink(picture, np.ones(screen[0], bool), frames)
@@ -61,7 +61,7 @@ def test_frames_are_the_bytes_of_opencv(name, screen):
         assert halves > 1000
 
 
-def test_rows_that_did_not_change_are_left_alone():
+def test_rows_that_did_not_change_are_not_computed():
     rng = np.random.default_rng(1)
     shrink = shrinking(AtariGame("pong"), STANDARD)
     picture = rng.integers(256, size=STANDARD).astype(np.uint8)
@@ -78,7 +78,7 @@ def test_rows_that_did_not_change_are_left_alone():
     np.testing.assert_array_equal(frames, [before, expected])
 
 
-def test_looking_marks_what_changed_and_says_when_a_colour_is_new():
+def test_update_gray_marks_changed_rows_and_reports_new_colours():
     screen, before, gray = (np.zeros(STANDARD, np.uint8) for _ in range(3))
     grays = np.full(256, UNKNOWN, np.uint16)
     grays[[0, 8]] = 0, 77
@@ -95,7 +95,7 @@ def test_looking_marks_what_changed_and_says_when_a_colour_is_new():
     assert np.flatnonzero(changed).tolist() == [5, 7]
 
 
-def test_compiled_code_does_without_a_place_to_keep_it(monkeypatch):
+def test_functions_compile_without_a_writable_cache(monkeypatch):
     def twice(x):
         return x + x
 
@@ -107,7 +107,7 @@ def test_compiled_code_does_without_a_place_to_keep_it(monkeypatch):
 
 
 @pytest.mark.parametrize("name", list(PREPROCESSINGS))
-def test_frames_of_a_game_are_those_of_whole_screens(name):
+def test_frames_of_a_game_equal_those_computed_from_whole_screens(name):
     game = AtariGame("seaquest", name)
     ale = emulator(game)
     seen = game.frame
@@ -128,7 +128,7 @@ def test_frames_of_a_game_are_those_of_whole_screens(name):
         pictures.read()
         pictures.append()
         np.testing.assert_array_equal(row["frames"][-1], by_opencv(name, whole), f"step {step}")
-        if step % 50 == 20:  # as when a state is restored
+        if step % 50 == 20:  # as after a restore
             row["frames"][...] = 3
             row["pooled"][...] = 3
             pictures.invalidate()

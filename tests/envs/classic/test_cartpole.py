@@ -7,7 +7,7 @@ from trellis.envs.classic.cartpole import CartPole, PaperCartPole
 
 
 @pytest.mark.parametrize("sutton_barto_reward", [False, True])
-def test_equals_gymnasium_to_the_bit(sutton_barto_reward):
+def test_equals_gymnasium_bit_for_bit(sutton_barto_reward):
     rows, rng = 20, np.random.default_rng(0)
     ours = CartPole(rows, sutton_barto_reward=sutton_barto_reward)
     theirs = [
@@ -20,7 +20,7 @@ def test_equals_gymnasium_to_the_bit(sutton_barto_reward):
         np.testing.assert_array_equal(observation[row], env.reset(seed=row)[0])
     next_seed = rows
     for _ in range(600):
-        # Leaning against the fall, mostly: long episodes, and some that reach the time limit.
+        # Mostly push against the fall: long episodes, some of which reach the time limit.
         lean = (observation[:, 2] + 0.5 * observation[:, 3] + 0.1 * observation[:, 1]) > 0
         actions = np.where(rng.random(rows) < 0.02, rng.integers(2, size=rows), lean)
         step = ours.step(actions)
@@ -39,7 +39,7 @@ def test_equals_gymnasium_to_the_bit(sutton_barto_reward):
 
 
 def test_accelerations_solve_the_equations_of_motion():
-    """M(θ) (ẍ, θ̈) = forces, with the pole a uniform rod: its moment of inertia is 4/3 m l²."""
+    """M(θ) (ẍ, θ̈) = forces; the pole is a uniform rod with moment of inertia 4/3 m l²."""
     rng = np.random.default_rng(0)
     state, force = rng.normal(size=(4, 50)), rng.normal(size=50)
     friction = 0.3, 0.02
@@ -58,7 +58,7 @@ def test_accelerations_solve_the_equations_of_motion():
 
 
 def run(env: PaperCartPole, weights: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Returns of the linear policy without noise."""
+    """Return the returns of the linear policy without noise."""
     observation = env.reset(np.arange(env.num_envs), seeds)
     active, total = np.ones(env.num_envs, bool), np.zeros(env.num_envs)
     while active.any():
@@ -69,7 +69,7 @@ def run(env: PaperCartPole, weights: np.ndarray, seeds: np.ndarray) -> np.ndarra
     return total
 
 
-def test_a_linear_policy_balances_for_the_whole_episode_and_none_does_not():
+def test_a_linear_policy_balances_a_whole_episode_and_zero_force_does_not():
     env = PaperCartPole(32)
     assert (run(env, np.array([0.1, 0.2, 3.0, 0.6]), np.arange(32)) == 1000).all()
     assert run(env, np.zeros(4), np.arange(32)).max() < 300
@@ -86,7 +86,7 @@ def test_force_is_ten_newtons_at_one_and_clipped_beyond():
     )  # half of 10 N over the effective mass near upright
 
 
-def test_failure_at_the_limits_pays_nothing_and_stays_in_the_space():
+def test_failure_at_the_limits_has_no_reward_and_is_inside_the_space():
     env = PaperCartPole(2)
     env.reset(np.arange(2), np.arange(2))
     env.restore(

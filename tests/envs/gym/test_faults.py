@@ -1,4 +1,4 @@
-"""Environments that misbehave are reported with id, row, step and seed; nothing hangs."""
+"""Faulty environments are reported with id, index, step and seed; nothing hangs."""
 
 import multiprocessing.connection
 import os
@@ -24,7 +24,7 @@ BAD_SEED = 13
 
 
 class Faulty(gymnasium.Env):
-    """Does `fault` in its third step of an episode that was reset with seed 13; never ends."""
+    """Has a fault in the third step of the episode with seed 13; no episode ends."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -70,7 +70,7 @@ class Faulty(gymnasium.Env):
 
 
 def run(batch, steps=3):
-    """Rows 0 to 3; row 2 has the seed that the fault waits for."""
+    """Step four environments; environment 2 has the seed of the fault."""
     batch.reset(np.arange(4), np.array([1, 2, BAD_SEED, 4]))
     for _ in range(steps):
         last = batch.step(np.zeros(4, int))
@@ -104,7 +104,7 @@ def make(request):
         batch.close()
 
 
-def test_raises_in_step_and_goes_on_after_a_reset(make):
+def test_raises_in_step_and_continues_after_a_reset(make):
     batch = make("step raises")
     with pytest.raises(EnvRaisedError, match="step raised ZeroDivisionError") as caught:
         run(batch)
@@ -151,7 +151,7 @@ def test_reward_that_is_not_finite(value):
     assert_whereabouts(caught.value)
 
 
-def test_bad_values_are_told_across_processes():
+def test_bad_values_are_reported_across_processes():
     batch = make_gym(Faulty, 4, fault="observation", value=NOT_FINITE[0], workers=2)
     with pytest.raises(BadValueError, match="observation is not finite") as caught:
         run(batch)
@@ -162,19 +162,19 @@ def test_bad_values_are_told_across_processes():
 @pytest.mark.parametrize(
     ("fault", "value", "words"),
     [
-        ("observation", np.zeros(3), r"shape \(3,\), its space says \(2,\)"),
+        ("observation", np.zeros(3), r"shape \(3,\), but its space has shape \(2,\)"),
         ("observation", np.zeros((1, 2)), r"shape \(1, 2\)"),
-        ("observation", np.zeros(2, int), "dtype int64, its space says float32"),
+        ("observation", np.zeros(2, int), "dtype int64, but its space has dtype float32"),
         ("observation", np.array([None, 1.0]), "dtype object"),
         ("observation", "up", "shape"),
         ("observation", {"x": 1}, "shape"),
-        ("observation", [[1.0], [1.0, 2.0]], "makes no array"),
-        ("reward", np.zeros(1), "reward is ndarray of shape"),
-        ("reward", None, "reward is NoneType"),
-        ("reward", "high", "not one number"),
-        ("terminated", np.zeros(2, bool), "terminated is"),
-        ("truncated", None, "truncated is None"),
-        ("four values", None, "step did not return"),
+        ("observation", [[1.0], [1.0, 2.0]], "cannot become an array"),
+        ("reward", np.zeros(1), "reward must be one number, got ndarray of shape"),
+        ("reward", None, "reward must be one number, got NoneType"),
+        ("reward", "high", "must be one number"),
+        ("terminated", np.zeros(2, bool), "terminated must be"),
+        ("truncated", None, "truncated must be True or False, got None"),
+        ("four values", None, "step must return"),
     ],
 )
 def test_wrong_shape_or_dtype(fault, value, words):
@@ -192,9 +192,9 @@ def test_wrong_structure_of_a_tree():
             return self.value, {}
 
     for value, kind, words in [
-        ({"a": np.zeros(2)}, BadShapeError, r"has keys \['a'\], its space says keys \['a', 'b'\]"),
+        ({"a": np.zeros(2)}, BadShapeError, r"has keys \['a'\], but its space has the keys"),
         ({"a": np.zeros(2), "b": 1.5}, BadShapeError, r"observation\['b'\] has dtype float64"),
-        ({"a": np.zeros(2), "b": 3}, BadValueError, r"observation\['b'\] is 3, outside"),
+        ({"a": np.zeros(2), "b": 3}, BadValueError, r"observation\['b'\] is 3, which is outside"),
         (np.zeros(2), BadShapeError, "has ndarray"),
     ]:
         with pytest.raises(kind, match=words):
@@ -219,7 +219,7 @@ def test_width_is_converted_and_kind_is_not():
 
 
 class Coded(gymnasium.Env):
-    """Shows a value of a space that is encoded number by number."""
+    """Returns a fixed observation from a discrete space."""
 
     action_space = spaces.Discrete(2)
 
@@ -240,7 +240,7 @@ class Coded(gymnasium.Env):
         (spaces.MultiBinary(2), [0, 1], [0, 7]),
     ],
 )
-def test_numbers_that_an_encoding_has_no_place_for(space, good, bad):
+def test_categories_outside_of_their_space(space, good, bad):
     for value, fails in ((good, False), (bad, True)):
         batch = make_gym(Coded, 2, space=space, value=np.array(value, space.dtype))
         with pytest.raises(BadValueError, match="outside of") if fails else nullcontext():
@@ -255,7 +255,7 @@ def test_numbers_too_large_for_single_precision():
     make_gym(Coded, 2, space=space, value=np.array([1.0, 3e38])).reset(np.arange(2), np.arange(2))
 
 
-def test_what_was_made_is_closed_if_the_rest_cannot_be():
+def test_created_environments_are_closed_if_a_later_one_fails():
     made = []
 
     def make():
@@ -280,19 +280,19 @@ def test_a_worker_that_hangs():
     batch = make_gym(Faulty, 4, fault="hangs", workers=2, worker_timeout_seconds=1.0)
     pids = batch._workers.pids
     started = time.monotonic()
-    with pytest.raises(WorkerTimeoutError, match="no answer in 1 s") as caught:
+    with pytest.raises(WorkerTimeoutError, match="did not answer within 1 s") as caught:
         run(batch)
     assert time.monotonic() - started < 10
-    # The third step was under way when it went silent: two are behind it.
+    # The worker stopped answering in the third step, so two steps are complete.
     assert_whereabouts(caught.value, step=2)
     assert not any(is_running(pid) for pid in pids)
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="is closed"):
         batch.step(np.zeros(4, int))
     batch.close()
 
 
-def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(monkeypatch):
-    """Ctrl-C while workers step, then new episodes."""
+def test_an_answer_that_was_not_received_is_discarded(monkeypatch):
+    """Ctrl-C interrupts a step of the workers, and then new episodes start."""
     batch = make_gym(Faulty, 4, fault="step raises", workers=2)
     run(batch, steps=2)
     interrupt = iter([KeyboardInterrupt()])
@@ -305,7 +305,7 @@ def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(monkeypatch):
     waiting = multiprocessing.connection.wait
     monkeypatch.setattr(multiprocessing.connection, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
-        batch.step(np.zeros(4, int))  # in which row 2 fails
+        batch.step(np.zeros(4, int))  # in which environment 2 fails
     step = run(batch, steps=2)
     np.testing.assert_array_equal(step.reward, 1.0)
     with pytest.raises(EnvRaisedError, match="no length"):

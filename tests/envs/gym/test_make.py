@@ -1,4 +1,4 @@
-"""Gymnasium environments, one object each: against Gymnasium itself, and with odd spaces."""
+"""Tests of batches of Gymnasium objects against Gymnasium itself, and with unusual spaces."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ class Nested(gymnasium.Env):
 
 
 class Reuses(gymnasium.Env):
-    """Hands out one and the same array, and scribbles over the action it is given."""
+    """Returns the same array in every step and overwrites the action."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = spaces.Box(-2, 4, (1,), np.float32)
@@ -67,13 +67,13 @@ class Reuses(gymnasium.Env):
 
 
 class Scribbles(Reuses):
-    """Writes over an action that needs no conversion on its way."""
+    """Overwrites an action that needs no conversion."""
 
     action_space = spaces.MultiBinary(2)
 
 
 class OneStep(gymnasium.Env):
-    """Ends with its first step, and does not take another one."""
+    """Ends with its first step and allows no further step."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -126,7 +126,7 @@ def test_time_limit_truncates_and_keeps_the_final_observation():
         step = batch.step(np.zeros((2, 1)))
         assert step.truncated.tolist() == [at == 3] * 2
         assert not step.terminated.any()
-    # No reset happened inside: an idle step repeats what the last one showed.
+    # The environment was not reset: a step without active environments repeats the observation.
     idle = batch.step(np.zeros((2, 1)), np.zeros(2, bool))
     np.testing.assert_array_equal(idle.observation, step.observation)
     assert idle.reward.tolist() == [0, 0]
@@ -146,10 +146,10 @@ def test_dict_and_tuple_observations_are_trees_of_rows():
     assert first["camera"].shape == (3, 2, 2)
     step = batch.step(np.array([0, 1, 2]), np.array([True, False, True]))
     vector, number = step.observation["body"]
-    assert vector.dtype == np.float32  # given as float64, as its space says float32
+    assert vector.dtype == np.float32  # the environment returns float64, its space is float32
     np.testing.assert_array_equal(vector[:, 0], [1, 0, 1])
     np.testing.assert_array_equal(number, [1, 0, 1])
-    # Actions count from the space's start, and an idle row sees none.
+    # Actions start at the space's start, and an inactive environment gets none.
     np.testing.assert_array_equal(step.observation["camera"][:, 0, 0], [3, 0, 5])
     np.testing.assert_array_equal(batch.info["time"], [1, np.nan, 1])
     assert "name" not in batch.info
@@ -163,13 +163,13 @@ def test_arrays_that_the_environment_reuses_are_copied():
     actions = np.array([[1.0], [-1.0]])
     for _ in range(3):
         seen.append(batch.step(actions).observation)
-    # [-1, 1] of the policy meets [-2, 4] of the environment.
+    # [-1, 1] of the policy is mapped to [-2, 4] of the environment.
     for at, observation in enumerate(seen):
         np.testing.assert_array_equal(observation, [[4 * at] * 2, [-2 * at] * 2])
     assert actions.tolist() == [[1.0], [-1.0]]
 
 
-def test_the_action_that_an_environment_writes_over_is_its_own_copy():
+def test_an_environment_gets_a_copy_of_its_action():
     batch = make_gym(Scribbles, 2)
     batch.reset(np.arange(2), np.arange(2))
     actions = np.ones((2, 2), np.int8)
@@ -197,7 +197,7 @@ def test_kwargs_reach_callables_and_ids():
     assert make_gym("FrozenLake-v1", 1, map_name="8x8").observation_space.n == 64
 
 
-def test_refuses_what_it_cannot_batch():
+def test_unsupported_environments_are_errors():
     class Words(OneStep):
         observation_space = spaces.Text(5)
 
@@ -207,11 +207,11 @@ def test_refuses_what_it_cannot_batch():
     shared = OneStep()
     with pytest.raises(ValueError, match="no fixed shape"):
         make_gym(Words, 1)
-    with pytest.raises(ValueError, match="Wrap it in an ActionWrapper"):
+    with pytest.raises(ValueError, match="Wrap the environment in a gymnasium"):
         make_gym(Pairs, 1)
-    with pytest.raises(ValueError, match="each environment needs its own"):
+    with pytest.raises(ValueError, match="must return a new environment"):
         make_gym(lambda: shared, 2)
-    with pytest.raises(TypeError, match=r"not a gymnasium\.Env"):
+    with pytest.raises(TypeError, match=r"must return a gymnasium\.Env"):
         make_gym(dict, 1)
     with pytest.raises(ValueError, match="workers must be 0"):
         make_gym(OneStep, 1, workers=-1)
@@ -219,19 +219,19 @@ def test_refuses_what_it_cannot_batch():
         make_gym(OneStep, 0)
 
 
-def test_an_id_with_a_vector_environment_alone_is_refused():
+def test_an_id_with_only_a_vector_environment_is_an_error():
     env_id = "trellis-test/OnlyVector-v0"
     gymnasium.register(env_id, vector_entry_point="gymnasium.vector:SyncVectorEnv")
     try:
         with pytest.raises(ValueError, match="has only a vector environment"):
             make_gym(env_id, 2)
-        with pytest.raises(ValueError, match="Give a callable that returns one"):
+        with pytest.raises(ValueError, match="Pass a callable that returns one"):
             trellis.envs.make(env_id, 2)
     finally:
         gymnasium.registry.pop(env_id)
 
 
-def test_workers_make_an_id_that_was_registered_here_alone():
+def test_workers_create_an_id_that_only_this_process_registered():
     env_id = "trellis-test/OneStep-v0"
     gymnasium.register(env_id, OneStep)
     try:
@@ -243,8 +243,8 @@ def test_workers_make_an_id_that_was_registered_here_alone():
     batch.close()
 
 
-def test_workers_do_not_import_the_script_that_made_them(tmp_path):
-    """So a script needs no `if __name__ == "__main__":`, and may define its environment."""
+def test_workers_do_not_import_the_main_script(tmp_path):
+    """A script needs no `if __name__ == "__main__":` and may define its own environment."""
     script = tmp_path / "script.py"
     script.write_text(
         "import gymnasium, numpy as np, trellis.envs\n"

@@ -1,4 +1,4 @@
-"""After a restore the future is bit for bit the one that the snapshot had."""
+"""Tests that after a restore the future is the same bit for bit."""
 
 import threading
 
@@ -18,7 +18,7 @@ IN_MEMORY = [
     *("CartPole-v1", "FrozenLake-v1", "Taxi-v4", "Pendulum-v1", "Acrobot-v1", "Blackjack-v1"),
     *("MountainCarContinuous-v0", "CliffWalking-v1"),
 ]
-# Short episodes, so that those which never end have ends too.
+# Short episodes, so that environments that never terminate have ends too.
 LIMIT = 9
 
 
@@ -29,7 +29,7 @@ class Walk(gymnasium.Env):
     action_space = spaces.Box(-1, 1, (2,), np.float32)
 
     def __init__(self):
-        self.lock = threading.Lock()  # no deep copy can be made of this
+        self.lock = threading.Lock()  # cannot be deep-copied
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -49,7 +49,7 @@ class Walk(gymnasium.Env):
 
 
 class CountingWalk(Walk):
-    """Has methods of these names that are about something else."""
+    """Has `get_state` and `set_state` with another meaning."""
 
     def __init__(self):
         pass
@@ -62,7 +62,7 @@ class CountingWalk(Walk):
 
 
 class ObjectWalk(CountingWalk):
-    """Hands out what is no number."""
+    """Returns a state that is not numeric."""
 
     def get_state(self):
         return {"place": self.place, "target": None}
@@ -80,7 +80,7 @@ class ForgetfulWalk(Walk):
 
 
 class GlobalWalk(Walk):
-    """Samples from the global generator, which no copy has."""
+    """Samples from the global generator, which is not part of a copy."""
 
     get_state = set_state = None
 
@@ -108,7 +108,7 @@ def sample(batch, rng):
 
 
 def play(batch, actions):
-    """The bytes of what each row shows, up to its end; and whether it ended."""
+    """Return the observed bytes of each environment up to its end, and whether it ended."""
     alive = np.ones(batch.num_envs, bool)
     seen = [[] for _ in range(batch.num_envs)]
     for action in actions:
@@ -156,14 +156,14 @@ def test_ten_thousand_snapshots_replay(name):
     contract.check_replay_of_ends(MAKERS[name], pairs=10_000)
 
 
-# Blackjack leaves its own space when it is played past its end, as this check does.
+# Blackjack leaves its observation space after the end of an episode, which this check reaches.
 @pytest.mark.parametrize("name", [name for name in MAKERS if name != "Blackjack-v1"])
-def test_arrays_handed_out_stay_as_they_were(name):
+def test_returned_arrays_are_never_written_to_again(name):
     contract.check_handed_out(MAKERS[name])
 
 
 @pytest.mark.parametrize("name", [*SERIALIZABLE, "Walk"])
-def test_rows_are_independent(name):
+def test_environments_are_independent(name):
     contract.check_mask(MAKERS[name])
     contract.check_seeds(MAKERS[name])
 
@@ -181,7 +181,7 @@ def test_snapshots_replay_across_processes(env_id):
 
 
 @pytest.mark.parametrize("make", ["Hopper-v5", Walk])
-def test_serializable_rows_are_plain_arrays_for_another_batch(make):
+def test_serializable_snapshots_are_plain_arrays_for_another_batch(make):
     batch = make_gym(make, 2, max_episode_steps=50)
     batch.reset(np.arange(2), np.array([3, 4]))
     rng = np.random.default_rng(0)
@@ -189,7 +189,7 @@ def test_serializable_rows_are_plain_arrays_for_another_batch(make):
         batch.step(sample(batch, rng))
     snapshot = batch.snapshot(np.arange(2))
     assert all(values.dtype.kind in "fiu" for values in snapshot.values())
-    # Through bytes, as a checkpoint would, into rows that were never reset.
+    # Through bytes, like a checkpoint, into environments that were never reset.
     written = {
         name: np.frombuffer(values.tobytes(), values.dtype).reshape(values.shape)
         for name, values in snapshot.items()
@@ -204,7 +204,7 @@ def test_serializable_rows_are_plain_arrays_for_another_batch(make):
     assert [replayed[2], replayed[0]] == seen
 
 
-def test_restoring_twice_does_not_wear_the_snapshot_out():
+def test_a_snapshot_can_be_restored_twice():
     batch = make_gym("FrozenLake-v1", 2, max_episode_steps=30)
     batch.reset(np.arange(2), np.array([3, 4]))
     row = batch.snapshot(np.array([1]))
@@ -233,7 +233,7 @@ def test_surfaces_of_pygame_are_shared_by_copies():
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", Walk])
-def test_reseeding_changes_what_is_sampled_and_nothing_else(env_id):
+def test_reseeding_changes_only_the_random_numbers(env_id):
     batch = make_gym(env_id, 2)
     batch.reset(np.arange(2), np.array([3, 3]))
     snapshot = batch.snapshot(np.arange(2))
@@ -250,7 +250,7 @@ def test_reseeding_changes_what_is_sampled_and_nothing_else(env_id):
 
 
 @pytest.mark.parametrize("make", [CountingWalk, ObjectWalk])
-def test_copies_are_tried_where_handing_out_the_state_fails(make):
+def test_copies_are_used_if_get_state_fails(make):
     batch = make_gym(make, 2)
     assert batch.restorability is Restorability.MEMORY
     batch.reset(np.arange(2), np.arange(2))
@@ -265,11 +265,11 @@ def test_copies_are_tried_where_handing_out_the_state_fails(make):
     ("make", "reason"),
     [
         (LockedWalk, "cannot be copied"),
-        (GlobalWalk, "does not continue as before"),
-        (ForgetfulWalk, "does not continue as before"),
+        (GlobalWalk, "continues differently"),
+        (ForgetfulWalk, "continues differently"),
     ],
 )
-def test_says_why_it_cannot_be_restored_and_what_would_help(make, reason):
+def test_the_error_has_the_reason_and_a_remedy(make, reason):
     batch = make_gym(make, 1)
     assert batch.restorability is Restorability.NONE
     batch.reset(np.array([0]), np.array([0]))

@@ -1,4 +1,4 @@
-"""Our MuJoCo tasks against Gymnasium's own, and what only a batch can get wrong."""
+"""Tests of MuJoCo batches against Gymnasium's own tasks, and of errors specific to batches."""
 
 import ctypes.util
 import os
@@ -35,7 +35,7 @@ OPTIONS = {
 
 
 def compare(env_id: str, seeds: int, steps: int, **options) -> None:
-    """Both from the same seeds with the same actions; whoever ends is reset with the next seed."""
+    """Step ours and Gymnasium's with the same seeds and actions, and compare."""
     ours = trellis.envs.make(env_id, seeds, **options)
     theirs = [gymnasium.make(env_id, **options) for _ in range(seeds)]
     assert ours.observation_space == theirs[0].observation_space
@@ -71,13 +71,13 @@ def test_equals_gymnasium(env_id):
 
 
 @pytest.mark.parametrize("env_id", OPTIONS)
-def test_options_mean_the_same(env_id):
+def test_options_have_the_same_meaning(env_id):
     compare(env_id, seeds=2, steps=60, **OPTIONS[env_id])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", v5.TASKS)
-def test_equals_gymnasium_at_length(env_id):
+def test_equals_gymnasium_over_many_steps(env_id):
     compare(env_id, seeds=20, steps=1000)
 
 
@@ -101,7 +101,7 @@ def test_thread_counts_do_not_change_a_bit(env_id):
     assert run(1) == run(2) == run(4)
 
 
-def test_actions_beyond_the_bounds_are_clipped_and_cost_as_clipped():
+def test_actions_beyond_the_bounds_are_clipped_before_the_cost():
     env = trellis.envs.make("HalfCheetah-v5", 2)
     env.reset(np.arange(2), np.zeros(2, int))
     step = env.step(np.array([[1.0] * 6, [50.0] * 6]))
@@ -109,7 +109,7 @@ def test_actions_beyond_the_bounds_are_clipped_and_cost_as_clipped():
     assert step.reward[0] == step.reward[1]
 
 
-def test_reset_takes_rows_in_any_order_or_none():
+def test_reset_accepts_any_order_and_no_environment():
     env = trellis.envs.make("Hopper-v5", 4)
     mixed = env.reset(np.array([2, 0]), np.array([7, 8]))
     plain = env.reset(np.array([1, 3]), np.array([8, 7]))
@@ -117,17 +117,17 @@ def test_reset_takes_rows_in_any_order_or_none():
     assert env.reset(np.array([], int), np.array([], int)).shape == (0, 11)
 
 
-def test_an_unknown_option_is_refused_with_a_suggestion():
+def test_an_unknown_option_is_an_error_with_a_suggestion():
     with pytest.raises(TypeError, match="did you mean 'ctrl_cost_weight'"):
         MujocoBatch("Hopper-v5", v5.TASKS["Hopper-v5"], 1, ctrl_cost_wieght=0.1)
 
 
-def test_a_model_that_is_not_there():
+def test_a_missing_model_file_is_an_error():
     with pytest.raises(FileNotFoundError, match="no MuJoCo model"):
         trellis.envs.make("Hopper-v5", 1, xml_file="hoper.xml")
 
 
-def test_a_snapshot_of_another_task_is_refused():
+def test_a_snapshot_of_another_task_is_an_error():
     snapshot = trellis.envs.make("Walker2d-v5", 1).snapshot(np.arange(1))
     with pytest.raises(ValueError, match="another task"):
         trellis.envs.make("Hopper-v5", 1).restore(np.arange(1), snapshot)
@@ -156,7 +156,7 @@ env.close()
 
 
 def render_with(gl: str) -> subprocess.CompletedProcess[str]:
-    # MuJoCo looks at MUJOCO_GL when it is imported, hence a process of its own.
+    # MuJoCo reads MUJOCO_GL when it is imported, so this needs a separate process.
     return subprocess.run(
         [sys.executable, "-c", RENDER],
         env={**os.environ, "MUJOCO_GL": gl, "PYTHONPATH": "src"},
@@ -168,14 +168,14 @@ def render_with(gl: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(ctypes.util.find_library("EGL") is None, reason="no EGL here")
-def test_renders_where_there_is_a_driver():
+def test_renders_if_there_is_a_driver():
     done = render_with("egl")
-    if "there is no OpenGL context" in done.stderr:
+    if "no OpenGL context" in done.stderr:
         pytest.skip("no EGL here")
     assert done.returncode == 0, done.stderr
 
 
-def test_says_what_to_do_where_there_is_none():
+def test_the_error_without_a_driver_says_what_to_do():
     done = render_with("disable")
     assert done.returncode != 0
     assert "MUJOCO_GL=egl" in done.stderr

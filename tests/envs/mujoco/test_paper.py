@@ -1,4 +1,4 @@
-"""The paper's tasks: what they pay, and that their physics is worth watching."""
+"""Tests of the paper's tasks: rewards, terminations and plausible physics."""
 
 import mujoco
 import numpy as np
@@ -33,19 +33,19 @@ def test_state_is_all_generalized_positions_and_velocities(env_id, size):
 
 
 @every_task
-def test_bodies_are_gymnasiums(env_id):
+def test_bodies_equal_gymnasiums(env_id):
     ours = trellis.envs.make(env_id, 1).model
     theirs = mujoco.MjModel.from_xml_path(str(ASSETS / paper.TASKS[env_id].xml_file))
     for name in ("body_mass", "body_inertia", "body_pos", "jnt_range", "dof_damping", "qpos0"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     np.testing.assert_array_equal(ours.actuator_gear[:, 0], GEAR[env_id])
-    # All but the floor, whose size is visible and not felt: a plane has no edge in MuJoCo.
+    # Except the floor, whose size affects only pictures: a plane is infinite in MuJoCo.
     np.testing.assert_array_equal(ours.geom_size[1:], theirs.geom_size[1:])
 
 
 @pytest.mark.parametrize("unit", ["torque", "normalized"])
 @pytest.mark.parametrize("env_id", [HOPPER, WALKER])
-def test_reward_is_velocity_less_effort_plus_one(env_id, unit):
+def test_reward_is_velocity_minus_effort_plus_one(env_id, unit):
     env = started(env_id, control_unit=unit)
     before = env.snapshot(np.arange(4))["observation"]
     actions = np.random.default_rng(0).uniform(-1.5, 1.5, (4, *env.action_space.shape))
@@ -95,7 +95,7 @@ def test_falling_ends_the_episode_and_the_bonus(env_id):
 
 
 def stand(env: MujocoBatch, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Holds the first pose; penalties and the forces under the feet, (steps, envs)."""
+    """Hold the first pose; return penalties and forces under the feet, (steps, envs)."""
     touch = env._physics.derived["touch"]
     penalty, force = [], []
     for _ in range(steps):
@@ -113,7 +113,7 @@ def test_touch_sensors_weigh_the_walker():
     assert force[20:].mean() == pytest.approx(weight, rel=0.05)
 
 
-def test_standing_costs_nothing_and_a_hard_landing_a_part_of_the_bonus():
+def test_standing_has_no_penalty_and_a_hard_landing_has_one():
     env = started(WALKER)
     penalty, _ = stand(env, 60)
     assert penalty[15:].max() == 0
@@ -121,8 +121,8 @@ def test_standing_costs_nothing_and_a_hard_landing_a_part_of_the_bonus():
     rows["state"][:, 2] += 0.1
     env.restore(np.arange(4), rows)
     penalty, _ = stand(env, 50)
-    assert penalty.max() > 0.5  # on springy legs from a hand's height
-    assert 0.005 < penalty.mean() < 0.1  # once in the 50 steps of a second
+    assert penalty.max() > 0.5  # a drop from a small height
+    assert 0.005 < penalty.mean() < 0.1  # about once per second, which is 50 steps
     mild = started(WALKER, impact_coefficient=0.0)
     mild.restore(np.arange(4), rows)
     assert not stand(mild, 60)[0].any()
@@ -137,9 +137,11 @@ def actions_for(kind: str, steps: int, shape: tuple[int, ...]) -> np.ndarray:
 
 @every_task
 @pytest.mark.parametrize("kind", ["random", "bang-bang"])
-def test_nothing_explodes(env_id, kind):
-    """A thousand steps: no warning, speeds and depths as with Gymnasium's integrator, whose
-    walker reaches 108 rad/s and 9 cm under bang-bang control."""
+def test_the_physics_stays_bounded(env_id, kind):
+    """A thousand steps give no warning, and speeds and depths like Gymnasium's integrator.
+
+    Its walker reaches 108 rad/s and 9 cm under bang-bang control.
+    """
     env = started(env_id, 16)
     batch = env._batch
     height, axes = batch.bind("geom_xpos"), batch.bind("geom_xmat")
@@ -158,7 +160,7 @@ def test_nothing_explodes(env_id, kind):
 
 @every_task
 def test_short_futures_converge_to_gymnasiums_integrator(env_id):
-    """First order: half the step, half the distance from RK4 (at its own, finer step)."""
+    """Half the time step halves the distance from RK4, which is first-order convergence."""
     steps, shape = 2, (16, trellis.envs.make(env_id, 1).model.nu)
     actions = actions_for("random", steps, shape)
     task = paper.TASKS[env_id]
@@ -186,8 +188,8 @@ def test_short_futures_converge_to_gymnasiums_integrator(env_id):
 
 @every_task
 @pytest.mark.parametrize("kind", ["random", "bang-bang"])
-def test_without_islands_the_physics_is_the_same(env_id, kind):
-    """To the bit, standing, falling and lying, with all that touches the floor then."""
+def test_the_physics_is_the_same_without_islands(env_id, kind):
+    """States are equal bit for bit while standing, falling and lying on the floor."""
     model = trellis.envs.make(env_id, 1).model
     island = mujoco.mjtDisableBit.mjDSBL_ISLAND.value
 
@@ -206,6 +208,6 @@ def test_without_islands_the_physics_is_the_same(env_id, kind):
         np.testing.assert_array_equal(without, with_)
 
 
-def test_a_unit_that_is_not_one():
+def test_an_unknown_control_unit_is_an_error():
     with pytest.raises(ValueError, match="control_unit must be one of"):
         trellis.envs.make(HOPPER, 1, control_unit="newton")

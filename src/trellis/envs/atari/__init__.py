@@ -1,1 +1,1 @@
-"""Atari games as batches of emulators in worker processes."""
+"""Provides Atari games as batches of emulators in worker processes (Sec. 8.2)."""

@@ -1,4 +1,4 @@
-"""The actions of a policy as the numbers that ALE has for its 18 actions."""
+"""Maps the actions of a policy to ALE's numbers for its 18 actions (Sec. 8.2)."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 FACTORS = (3, 3, 2)
-"""The paper's factored action: (none, right, left), (none, up, down), (none, fire)."""
-# By horizontal, vertical, fire.
+"""Sizes of the paper's factored action: (none, right, left), (none, up, down), (none, fire)."""
+# ALE's numbers, indexed by horizontal, vertical and fire.
 FACTORED = np.array(
     [[[0, 1], [2, 10], [5, 13]], [[3, 11], [6, 14], [8, 16]], [[4, 12], [7, 15], [9, 17]]]
 )
 
 
 class ActionTable:
-    """The actions that a policy may choose from in a game.
+    """Table of the actions that a policy can choose from in a game.
 
     Args:
         name: "minimal", "full" or "factored".
@@ -34,6 +34,6 @@ class ActionTable:
         )
 
     def numbers(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return ALE's number for each action, given as (n,), or (n, 3) if they are factored."""
+        """Return ALE's number for each action; actions are (n,), or (n, 3) if factored."""
         table = self._numbers
         return table[tuple(actions.T)] if table.ndim > 1 else table[actions]

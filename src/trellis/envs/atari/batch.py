@@ -1,13 +1,13 @@
-"""Atari games as a batch: emulators in worker processes, frames in shared memory (Sec. 8.2).
+"""Runs Atari games as a batch: emulators in worker processes, frames in shared memory (Sec. 8.2).
 
-Observations are the last frames, (4, height, width) bytes, by one of the preprocessings of
-`game.py`. Rewards are the game's own points, never clipped.
+Observations are stacks of the last frames, bytes (4, height, width), from one of the preprocessings
+in `game.py`. Rewards are the game's own points and are not clipped.
 
-Snapshots hold the emulator's state. Games whose emulator cannot be restored (Q*bert, see
-`REPLAYED`) have the recorded actions instead, and restoring replays them from the seed.
+Snapshots hold the emulator's state. Some games cannot be restored from it (Q*bert, see `REPLAYED`).
+Their snapshots hold the recorded actions instead, and `restore` replays them from the seed.
 
-The environments form two lanes, each with its own workers, so that a sampler can step one of them
-while its policy computes the actions of the other (`send`, `receive`).
+The environments form two lanes, each with its own workers. A sampler can step one lane while its
+policy computes the actions of the other (`send`, `receive`).
 """
 
 import functools
@@ -30,33 +30,33 @@ from trellis.envs.errors import EnvRaisedError
 from trellis.envs.shared_arrays import split
 
 LANES = 2
-"""Number of lanes, whatever the number of cores: the samples of a seed depend on it."""
+"""Number of lanes. It does not depend on the number of cores, because samples depend on it."""
 
 
 @functools.lru_cache
 def screen_and_actions(game: AtariGame) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Return the size of the game's screen, and the actions that have an effect in it."""
+    """Return the size of a game's screen, and the actions that have an effect in the game."""
     ale = emulator(game)
     height, width = ale.getScreenDims()
     return (height, width), tuple(action.value for action in ale.getMinimalActionSet())
 
 
 class AtariBatch(BatchEnv):
-    """`num_envs` games in worker processes.
+    """Batch of copies of one Atari game, in worker processes.
 
     Args:
-        env_id: The id of the environment.
+        env_id: Id of the environment.
         rom: Name of the game in ale-py.
         num_envs: Size of the batch.
-        workers: Processes that share the environments of a lane; 0 for one per core.
-        actions: "minimal", those that have an effect in this game; "full", all 18; "factored", the
-            paper's (horizontal, vertical, fire), which is all 18 as a product.
-        max_episode_steps: Time limit in steps, besides the game's own limit in screens.
+        workers: Number of processes that share the environments of a lane; 0 for one per core.
+        actions: "minimal" for the actions that have an effect in this game, "full" for all 18, or
+            "factored" for the paper's (horizontal, vertical, fire), whose product is all 18.
+        max_episode_steps: Time limit in steps, in addition to the game's own limit in screens.
         **rules: Fields of `AtariGame`.
     """
 
     restorability = Restorability.SERIALIZABLE
-    most_rows = 64  # enough to keep every worker busy: loading a game takes 0.1 s
+    most_rows = 64  # keeps every worker busy; more would cost time, loading a game takes 0.1 s
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AtariBatch(BatchEnv):
         self.seconds_per_step = self.game.repeat / 60.0
         lanes = min(LANES, num_envs)
         self.lanes = [slice(*edges) for edges in itertools.pairwise(split(0, num_envs, lanes))]
-        """Environments that step by turns."""
+        """Environments of each lane; a sampler steps the lanes in turn."""
         in_lane = min(workers or os.cpu_count() or 1, num_envs // lanes)
         self._workers_of = [range(i * in_lane, (i + 1) * in_lane) for i in range(lanes)]
         parts = [split(lane.start, lane.stop, in_lane)[:-1] for lane in self.lanes]
@@ -112,11 +112,12 @@ class AtariBatch(BatchEnv):
         return self._outcome(everyone)
 
     def send(self, lane: int, actions: NDArray[Any]) -> None:
-        """Start a step of all environments of a lane, which `receive` has to end.
+        """Start a step of all environments of a lane; `receive` must follow.
 
         Args:
             lane: Index of the lane in `lanes`.
-            actions: Actions as the policy samples them, a row for each environment of the lane.
+            actions: Actions in the form that the policy samples, one row for each environment of
+                the lane.
         """
         part = self.lanes[lane]
         count = part.stop - part.start
@@ -126,7 +127,7 @@ class AtariBatch(BatchEnv):
         self._pool.send(AtariServer.step, self._workers_of[lane])
 
     def receive(self, lane: int) -> Step:
-        """Return the result of the step that `send` started, a row for each of the lane's."""
+        """Return the result of the step that `send` started, one row for each of the lane."""
         self._pool.receive(AtariServer.step, self._workers_of[lane])
         return self._end_step(self._outcome(self.lanes[lane]), self.lanes[lane], None)
 
@@ -175,7 +176,9 @@ class AtariBatch(BatchEnv):
         self._pool.run(Emulator.replay, ids, starting=True, steps=steps)
         self._pool.require_same(ids, counters)
         if not np.array_equal(self._shared["frames"][ids], snapshot["frames"]):
-            raise self.error(EnvRaisedError, "a replayed episode was another one", int(ids[0]))
+            raise self.error(
+                EnvRaisedError, "the replay of an episode gave other frames", int(ids[0])
+            )
 
     def _write(self, ids: NDArray[np.int64], snapshot: Snapshot, *names: str) -> None:
         for name in names:
@@ -191,5 +194,5 @@ class AtariBatch(BatchEnv):
         return self._shared["picture"].copy()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the worker processes."""
         self._pool.workers.close()

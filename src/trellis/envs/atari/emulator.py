@@ -1,12 +1,12 @@
-"""One Atari game in one emulator: reset, step, save, load, replay.
+"""Runs one Atari game in one emulator: reset, step, save, load and replay (Sec. 8.2).
 
-All that the future depends on is the emulator's own state and the arrays of the environment, which
-are part of the memory that worker and parent share. An episode is a function of its seed and
-actions. The seed decides how many screens without action it starts with, by the same random number
-as in Gymnasium's wrapper, and which actions stick. The latter is a function of (stream, step), so
-there is no generator whose state would have to be kept.
+The future depends only on the emulator's own state and on the arrays of the environment, which are
+in the memory that worker and parent share. An episode is a function of its seed and actions. The
+seed determines the number of screens without action at the start, by the same random number as in
+Gymnasium's wrapper. It also determines which actions are sticky, as a function of (stream, step).
+So there is no generator whose state would have to be saved.
 
-A step is recorded as one byte, `18 · screens that stuck + action`, so a replay does the same.
+A step is recorded as one byte, `18 · number of sticky screens + action`, so a replay is exact.
 """
 
 from typing import Any
@@ -19,22 +19,23 @@ from trellis.envs.shared_arrays import Fields
 from trellis.rng import uniform
 
 NUM_ACTIONS = 18
+"""Number of actions of the ALE."""
 STATE_BYTES = 20 * 1024
-"""Room for a saved emulator (about 14 kB, of which half are its random numbers)."""
-# The counters of an environment.
+"""Space for a saved emulator, which needs about 14 kB; half of that are its random numbers."""
+# Indices of the counters of an environment.
 STREAM, ELAPSED, SINCE, LAST_ACTION, LIVES = range(5)
 STICKY_STREAMS = 2**17
-"""More than the steps of an episode."""
+"""Number of random streams per seed; more than the steps of an episode."""
 
 
 def environment_fields(game: AtariGame, screen: tuple[int, int]) -> Fields:
-    """Return shape and dtype of the arrays that each environment has in shared memory."""
+    """Return shape and data type of the arrays that each environment has in shared memory."""
     return {
         "frames": (game.observation_shape, np.uint8),
-        # The last frame in full size, part of the state where two screens are pooled.
+        # The last frame in full size; it is part of the state if two screens are pooled.
         "pooled": (screen if game.frame.pools else (0, 0), np.uint8),
         "counters": ((5,), np.int64),
-        # The steps since the reset, or since a saved state was loaded.
+        # The recorded steps since the reset, or since a saved state was loaded.
         "history": ((game.most_steps,), np.uint8),
         "state": ((STATE_BYTES,), np.uint8),
         "action": ((), np.uint8),
@@ -45,12 +46,12 @@ def environment_fields(game: AtariGame, screen: tuple[int, int]) -> Fields:
 
 
 class Emulator:
-    """The game of one environment.
+    """Emulator with the game of one environment.
 
     Args:
         game: The game and its rules.
-        arrays: The arrays of the environment in shared memory, scalars as arrays of one.
-        picture: Where the screen is rendered to.
+        arrays: Arrays of the environment in shared memory; scalars are arrays of length 1.
+        picture: Array that the screen is rendered to.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Emulator:
     ):
         from ale_py import roms
 
-        # Here, so that the parent process, which needs the fields, does not load numba.
+        # Imported here, so that the parent process, which needs the fields, does not load numba.
         from trellis.envs.atari.pictures import Pictures
 
         self._game, self._arrays, self._picture = game, arrays, picture
@@ -67,8 +68,9 @@ class Emulator:
         self._ale = emulator(game)
         self._pictures = Pictures(self._ale, game, arrays)
         self._pools, self._repeat = game.frame.pools, game.repeat
-        # Restoring the first state is exact where restoring is, and fast. The game's own reset
-        # leaves traces of what was played in some (Beam Rider), and loading takes 0.1 s.
+        # A restore of the first state is fast, and exact for games that can be restored. The
+        # game's own reset keeps traces of the last episode in some games (Beam Rider), and loading
+        # the ROM takes 0.1 s.
         self._start = None if game.is_replayed else self._ale.cloneState(include_rng=True)
         self._first_screen = self._ale.getScreenGrayscale()
 
@@ -83,7 +85,7 @@ class Emulator:
             has_screen = not self._ale.game_over()
             if not has_screen:
                 self._restart()
-        # Restoring a state does not render its screen.
+        # ALE does not render the screen of a restored state.
         self._pictures.start(None if has_screen or self._start is None else self._first_screen)
         self._counters[:] = 0
         self._counters[STREAM] = seed
@@ -100,19 +102,19 @@ class Emulator:
     def _sample_noops(self, seed: int) -> int:
         if not self._game.noop_max:
             return 0
-        # As Gymnasium does it: the same seed, the same start.
+        # The same computation as in Gymnasium, so that the same seed gives the same start.
         of_python = int(np.random.SeedSequence(seed).generate_state(2)[0])
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(of_python)))
         return int(rng.integers(1, self._game.noop_max + 1))
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        """Hold an action for some screens; return reward, terminated, truncated."""
+        """Repeat an action for some screens; return reward, terminated and truncated."""
         code = NUM_ACTIONS * self._sample_sticks() + action
         self._history[self._counters[SINCE]] = code
         return self._play(code, visible=True)
 
     def _sample_sticks(self) -> int:
-        """Return for how many screens the action before is repeated."""
+        """Return the number of screens for which the previous action is repeated."""
         probability = self._game.sticky_actions
         if not probability:
             return 0
@@ -122,9 +124,9 @@ class Emulator:
         return int(np.argmax(samples >= probability))
 
     def replay(self) -> None:
-        """Play the history again, from the saved state or, without one, from the seed.
+        """Replay the recorded steps, from the saved state or, without one, from the seed.
 
-        Only frames in the final stack are made.
+        Only the frames of the final stack are computed.
         """
         if self._arrays["state_size"]:
             self.load()
@@ -167,7 +169,7 @@ class Emulator:
         self._arrays["state"][: len(state)] = state
 
     def load(self) -> None:
-        """Restore the state that was saved; the parent restores the arrays of the environment."""
+        """Restore the saved state; the parent restores the arrays of the environment."""
         import ale_py
 
         size = int(self._arrays["state_size"][0])
@@ -176,5 +178,5 @@ class Emulator:
         self._counters[SINCE] = 0
 
     def render(self) -> None:
-        """Write the screen in colour to the picture."""
+        """Write the screen in colour to the picture array."""
         self._picture[...] = self._ale.getScreenRGB()

@@ -1,4 +1,4 @@
-"""Atari games, the rules they are played by, and three ways to preprocess their screens.
+"""Defines Atari games, their rules, and three ways to preprocess their screens (Sec. 8.2).
 
 | name | source | frame |
 |---|---|---|
@@ -6,16 +6,17 @@
 | `mnih-2013` | Mnih et al. 2013, which the paper follows | 110×84, cropped to 84×84 |
 | `gymnasium` | Gymnasium's wrapper, after Mnih et al. 2015 | 84×84, maximum of two screens |
 
-All frames are grayscale bytes. The maximum removes the flicker of sprites that are visible in every
-other screen only; the other two show the last screen as it is. `AtariGame` is all that a game
-depends on besides seeds and actions. Nothing here imports JAX: worker processes load this module.
+All frames are grayscale bytes. The maximum of two screens removes the flicker of sprites that are
+visible in every other screen only; the other two preprocessings show the last screen unchanged.
+`AtariGame` is everything that a game depends on, except seeds and actions. This module does not
+import JAX, because worker processes load it.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 MOST_FRAMES = 108_000
-"""Longest episode: half an hour of play, as in Gymnasium's ids."""
+"""Length of the longest episode in screens: half an hour of play, as in Gymnasium's ids."""
 REPLAYED = (
     "amidar",
     "koolaid",
@@ -26,31 +27,34 @@ REPLAYED = (
     "trondead",
     "yars_revenge",
 )
-"""Games whose emulator state is incomplete in ale-py 0.12.1 (upstream's pull requests 732 and 739,
-and a trial of all games). A restored game would continue differently, and Q*bert may even write
-outside its memory. These are restored by replaying the episode from its seed: exact, but slow."""
+"""Games whose emulator state is incomplete in ale-py 0.12.1, according to upstream's pull requests
+732 and 739 and a test of all games. A restored game would continue differently, and Q*bert may even
+write outside its memory. These games are restored by replaying the episode from its seed, which is
+exact but slow."""
 RELOADED = ("miniature_golf", "pitfall2", "yars_revenge")
-"""Replayed games that a reset does not return to the start either: their ROM is loaded again."""
+"""Replayed games that a reset does not return to their start, so that their ROM is loaded again."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a screen (210×160, or a few rows more in some games) becomes a frame."""
+    """Conversion of a screen (210×160, a few rows more in some games) to a frame."""
 
     height: int
+    """Height of the frame."""
     width: int
+    """Width of the frame."""
     pools: bool = False
     """Whether a frame shows the maximum of the last two screens."""
     middle: int | None = None
-    """Rows of the screen that are used, from its middle; all by default."""
+    """Number of rows of the screen that are used, centred; all by default."""
     whole: int | None = None
-    """Rows that these are shrunk to before cropping; the height of the frame by default."""
+    """Number of rows after shrinking, before cropping; the height of the frame by default."""
     above: int = 0
-    """Rows that are cropped above the frame."""
+    """Number of rows that are cropped above the frame."""
 
 
 PREPROCESSINGS = {
-    # 210 = 1 + 52·4 + 1; a few games that are not in the paper have taller screens.
+    # 210 = 1 + 52·4 + 1. A few games that are not in the paper have taller screens.
     "paper": Preprocessing(52, 40, middle=208),
     "mnih-2013": Preprocessing(84, 84, whole=110, above=18),
     "gymnasium": Preprocessing(84, 84, pools=True),
@@ -59,33 +63,32 @@ PREPROCESSINGS = {
 
 @dataclass(frozen=True)
 class AtariGame:
-    """A game and the rules that it is played by."""
+    """Atari game and its rules."""
 
     rom: str
     """Name of the game in ale-py, such as space_invaders."""
     preprocessing: str = "gymnasium"
     """Name of the preprocessing: paper, mnih-2013 or gymnasium."""
     action_repeat: int | None = None
-    """Screens that an action is held for, of which the agent sees the last. Default: 4, but 3 in
-    Space Invaders with `paper` and `mnih-2013`, whose shots blink and would be invisible (Mnih et
-    al. 2013)."""
+    """Number of screens that an action is repeated for; the agent sees the last one. Default: 4,
+    but 3 in Space Invaders with `paper` and `mnih-2013`, because its shots blink and would be
+    invisible (Mnih et al. 2013)."""
     frame_stack: int = 4
-    """Frames in an observation, the newest last."""
+    """Number of frames in an observation; the newest is last."""
     noop_max: int = 30
-    """An episode starts after 1 to `noop_max` screens without action, sampled from its seed (Mnih
-    et al. 2015); 0 for none. The emulator itself is deterministic: without these, and without
-    sticky actions, all episodes start alike whatever their seed."""
+    """Largest number of screens without action at the start of an episode (Mnih et al. 2015); 0 for
+    none. The seed determines a number from 1 to `noop_max`. The emulator is deterministic: without
+    these screens and without sticky actions, all episodes start in the same way."""
     sticky_actions: float = 0.0
-    """Probability, screen by screen, that the emulator repeats the action before (Machado et al.
-    2018)."""
+    """Probability per screen that the previous action is repeated (Machado et al. 2018)."""
     end_on_lost_life: bool = False
-    """Terminate with every lost life instead of with the game."""
+    """Whether an episode terminates with every lost life instead of with the game."""
     max_frames: int = MOST_FRAMES
-    """Screens after which a game is truncated."""
+    """Number of screens after which a game is truncated."""
     mode: int | None = None
-    """Mode of the game, where it has several."""
+    """Mode of the game, if it has several; None for the default."""
     difficulty: int | None = None
-    """Difficulty of the game, where it has several."""
+    """Difficulty of the game, if it has several; None for the default."""
 
     def __post_init__(self):
         if self.preprocessing not in PREPROCESSINGS:
@@ -106,7 +109,7 @@ class AtariGame:
 
     @property
     def repeat(self) -> int:
-        """Screens that an action is held for."""
+        """Number of screens that an action is repeated for."""
         if self.action_repeat is not None:
             return self.action_repeat
         blinks = self.rom == "space_invaders" and self.preprocessing != "gymnasium"
@@ -114,12 +117,12 @@ class AtariGame:
 
     @property
     def most_steps(self) -> int:
-        """Steps of the longest episode."""
+        """Number of steps of the longest episode."""
         return -(-self.max_frames // self.repeat)
 
     @property
     def frame(self) -> Preprocessing:
-        """How a screen becomes a frame."""
+        """Preprocessing that converts a screen to a frame."""
         return PREPROCESSINGS[self.preprocessing]
 
     @property
@@ -134,7 +137,7 @@ class AtariGame:
 
 
 def emulator(game: AtariGame) -> Any:
-    """Return a new emulator with the game in it, at its start."""
+    """Return a new emulator with the game loaded, at its start."""
     import ale_py
     from ale_py import roms
 
@@ -148,7 +151,7 @@ def emulator(game: AtariGame) -> Any:
 
 
 def load_rom(ale: Any, game: AtariGame, path: Any) -> None:
-    """Load the ROM into the emulator, also where it is there already."""
+    """Load the ROM into the emulator, even if it is already loaded."""
     ale.loadROM(path)
     if game.mode is not None:
         ale.setMode(game.mode)

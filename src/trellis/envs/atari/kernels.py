@@ -1,13 +1,13 @@
-"""Compiled code that turns screens into frames and skips what has not changed.
+"""Converts screens to frames in compiled code and skips rows that have not changed (Sec. 8.2).
 
-A screen comes as colour numbers. `update_gray` finds the rows that differ from the last time and
-converts those to gray; `pool` takes the maximum of two screens there; `shrink` computes the rows
-of the frame that depend on them.
+A screen is an array of colour numbers. `update_gray` finds the rows that differ from the last
+screen and converts them to gray. `pool` computes the maximum of two screens in these rows. `shrink`
+computes the rows of the frame that depend on them.
 
-Shrinking is by area and gives the bytes of OpenCV, which Gymnasium's frames are. A pixel of the
-frame is a whole number over a fixed one, so float32 finds it whatever the order of the sum. The
-exception is halves, which OpenCV rounds by its own sum's error: those are summed again in its
-order, columns before rows.
+Shrinking averages over areas and gives the same bytes as OpenCV, which Gymnasium uses. A pixel of
+the frame is an integer divided by a fixed integer, so float32 gives the same result in any order of
+the sum. The exceptions are halves, which OpenCV rounds according to the error of its own sum. They
+are summed again in OpenCV's order, columns before rows.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ UNKNOWN = 256
 
 @dataclass(frozen=True)
 class Taps:
-    """The source pixels under each target pixel, along one axis."""
+    """Source pixels and weights of each target pixel along one axis."""
 
     first: NDArray[np.uint64]
     """Index of the first source pixel, (target,)."""
     weights: NDArray[np.float32]
-    """Weights as whole numbers that add up to `total` and as parts of one, (2, taps, target)."""
+    """Weights as integers with sum `total`, and as fractions with sum 1, (2, taps, target)."""
     total: int
-    """Sum of the whole weights of a target pixel."""
+    """Sum of the integer weights of a target pixel."""
 
 
 @lru_cache
@@ -52,12 +52,12 @@ def taps(source: int, target: int) -> Taps:
 
 
 def compiled(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that compiles a function and caches it on disk where that is possible."""
+    """Return a decorator that compiles a function and caches it on disk if that is possible."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return njit(signature, cache=True)(function)
-        except RuntimeError:  # neither here nor in the user's folder
+        except RuntimeError:  # neither this folder nor the user's is writable
             return njit(signature)(function)
 
     return decorate
@@ -65,9 +65,10 @@ def compiled(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @compiled("b1(u1[:, ::1], u1[:, ::1], u1[:, ::1], u2[::1], b1[::1])")
 def update_gray(screen, before, gray, grays, changed):
-    """Copy a screen to `before` and `gray` and mark rows that changed.
+    """Copy a screen to `before` and `gray`, and mark the rows that changed.
 
-    Returns whether all its colours are known.
+    Returns:
+        Whether `grays` has the gray of every colour in the changed rows.
     """
     now, then = screen.view(np.uint64), before.view(np.uint64)
     found = np.uint16(0)
@@ -88,7 +89,7 @@ def update_gray(screen, before, gray, grays, changed):
 
 @compiled("void(u1[:, ::1], u1[:, ::1], b1[::1], u1[:, ::1])")
 def pool(one, other, changed, into):
-    """Write the maximum of two screens, in rows that changed."""
+    """Write the maximum of two screens to `into`, in the rows that changed."""
     for row in range(one.shape[0]):
         if changed[row]:
             for column in range(one.shape[1]):
@@ -99,11 +100,11 @@ def pool(one, other, changed, into):
     "void(u1[:, ::1], b1[::1], u1[:, :, ::1], u8[::1], f4[:, :, ::1], u8[::1], f4[:, :, ::1], f4)"
 )
 def shrink(picture, changed, frames, left, across, top, down, unit):
-    """Append the frame of a picture to `frames`, (stack, height, width), and drop the first.
+    """Append the frame of a picture to `frames`, (stack, height, width), and drop the first frame.
 
-    The picture may differ from that of the last frame only in rows marked in `changed`. The marks
-    are cleared. The other arguments are the taps of columns and rows, and the value of one unit of
-    their weights.
+    The picture may differ from the picture of the last frame only in the rows that `changed` marks.
+    The function clears the marks. The other arguments are the taps of columns and rows, and the
+    value of one unit of their weights.
     """
     height, width = frames.shape[1:]
     whole = frames.reshape(-1).view(np.uint64)

@@ -1,7 +1,7 @@
-"""The frames that an agent sees of one emulator.
+"""Computes the frames that an agent sees of one emulator (Sec. 8.2).
 
-Rows of the screen that are as they were a step before are neither converted to gray nor shrunk
-again: `changed` marks those in which the picture may differ from the one that the last frame shows.
+Rows of the screen that have not changed since the last step are neither converted to gray nor
+shrunk again. `changed` marks the rows in which the picture may differ from that of the last frame.
 """
 
 from collections.abc import Callable
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 def _scratch(shape: tuple[int, int]) -> NDArray[np.uint8]:
     """Return the array that screens are read into.
 
-    All emulators of a process share it, so that it stays in the cache.
+    All emulators of a process share it, which keeps it in the CPU's cache.
     """
     return np.zeros(shape, np.uint8)
 
 
 @lru_cache
 def _grays(rom: str) -> NDArray[np.uint16]:
-    """Return the gray of each colour number, which is learned from screens of the game."""
+    """Return the table of grays by colour number, which is filled from screens of the game."""
     return np.full(256, UNKNOWN, np.uint16)
 
 
 class Pictures:
-    """Turns the screens of an emulator into the frames of one environment.
+    """Converts the screens of an emulator to the frames of one environment.
 
     Args:
         ale: The emulator.
         game: The game and its preprocessing.
-        arrays: The arrays of the environment, of which "frames" and "pooled" are written.
+        arrays: Arrays of the environment; "frames" and "pooled" are written.
     """
 
     def __init__(self, ale: "ALEInterface", game: AtariGame, arrays: dict[str, NDArray[Any]]):
@@ -47,17 +47,17 @@ class Pictures:
         shape = (height, width)
         self._ale, self._frames = ale, arrays["frames"]
         self._grays, self._now = _grays(game.rom), _scratch(shape)
-        # The last screens of a step, each as colour numbers and in gray; black is 0 in both.
+        # The last screens of a step, each as colour numbers and as gray; black is 0 in both.
         self._last = np.zeros((2, *shape), np.uint8)
         self._previous = np.zeros_like(self._last) if game.frame.pools else self._last
-        # The last frame in full size. A game that ends within a step is shown from it, so it is
-        # part of the state where two screens are pooled.
+        # The last frame in full size. The final frame of a game that ends within a step is computed
+        # from it, so it is part of the state if two screens are pooled.
         self._picture = arrays["pooled"] if game.frame.pools else np.zeros(shape, np.uint8)
         self._changed = np.ones(height, np.bool_)
         self._shrink = shrinking(game, shape)
 
     def start(self, gray: NDArray[np.uint8] | None = None) -> None:
-        """Fill the stack with the first frame, from `gray` or the emulator's screen."""
+        """Fill the stack with the first frame, from `gray` or from the emulator's screen."""
         if gray is None:
             self._ale.getScreenGrayscale(self._picture)
         else:
@@ -68,12 +68,12 @@ class Pictures:
         self._changed[:] = True
 
     def invalidate(self) -> None:
-        """Forget the last screens: emulator and frames have been restored."""
+        """Discard the last screens, after emulator and frames were restored."""
         self._previous[...] = 0
         self._changed[:] = True
 
     def read(self, *, previous: bool = False) -> None:
-        """Read the last screen of a step, or the one before it where two are pooled."""
+        """Read the last screen of a step, or the previous one if two screens are pooled."""
         colours, gray = self._previous if previous else self._last
         self._ale.getScreen(self._now)
         if not update_gray(self._now, colours, gray, self._grays, self._changed):
@@ -81,12 +81,12 @@ class Pictures:
             self._grays[self._now] = gray
 
     def append(self) -> None:
-        """Append the frame of the screens that were read."""
+        """Append the frame of the screens that were read to the stack."""
         pool(self._previous[1], self._last[1], self._changed, self._picture)
         self._shrink(self._picture, self._changed, self._frames)
 
     def append_final(self) -> None:
-        """Append the frame of a game that ended before the second of two pooled screens."""
+        """Append the final frame of a game that ended before the second of two pooled screens."""
         np.maximum(self._picture, self._previous[1], out=self._picture)
         self._changed[:] = True
         self._shrink(self._picture, self._changed, self._frames)
@@ -94,7 +94,7 @@ class Pictures:
 
 
 def shrinking(game: AtariGame, screen: tuple[int, int]) -> Callable[..., None]:
-    """Return the function from pictures of this size to the frames of a game.
+    """Return the function that appends the frame of a picture of this size.
 
     Its arguments are those of `shrink` that are not constants: picture, changed and frames.
     """

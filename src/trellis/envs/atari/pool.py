@@ -1,8 +1,8 @@
-"""Emulators in worker processes, and the replacement of workers that die.
+"""Runs emulators in worker processes and replaces workers that die.
 
 An episode is a function of its seed and actions, and all actions are recorded. If a worker dies, a
-replacement replays the episodes of its environments from their seeds (or from the snapshots that
-they were restored from) and continues where the first one stopped, bit for bit.
+replacement replays the episodes of its environments from their seeds, or from the snapshots that
+they were restored from. It then continues bit for bit.
 """
 
 import functools
@@ -23,25 +23,28 @@ from trellis.envs.workers import START_SECONDS, WorkerFailedError, WorkerLostErr
 logger = logging.getLogger(__name__)
 
 Command = Callable[[Emulator], None]
+"""A method of `Emulator`."""
 Call = Callable[[AtariServer], None]
+"""A method of `AtariServer`."""
 ANSWER_SECONDS = 60.0
+"""Time limit for an answer of a worker."""
 REPLAY_SECONDS = 0.01
-"""Additional time limit for each step of a replay: far more than it takes."""
+"""Additional time limit for each step of a replay, which is much faster."""
 MOST_DEATHS = 3
-"""Deaths in a row at one command after which the game is taken to kill its workers."""
-# One core each: threads of a BLAS would only take memory.
+"""Number of consecutive deaths at one command after which the pool raises an error."""
+# A worker uses one core, and BLAS threads would only use memory.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class EmulatorPool:
-    """The emulators of a batch, in worker processes.
+    """Pool of worker processes that run the emulators of a batch.
 
     Args:
-        env_id: The id of the environment, for messages.
+        env_id: Id of the environment, for messages.
         game: The game and its rules.
-        screen: Height and width of its screen.
-        edges: The first environment of each worker, and one past the last.
-        error: Returns an error about an environment: `BatchEnv.error`.
+        screen: Height and width of the game's screen.
+        edges: Index of the first environment of each worker, and one past the last environment.
+        error: Function that returns an error about an environment (`BatchEnv.error`).
     """
 
     def __init__(
@@ -63,15 +66,18 @@ class EmulatorPool:
         )
         self.shared = layout.views(self.workers.allocate(layout.size))
         self.counters = self.shared["counters"].copy()
-        """The counters of all environments after their last command."""
+        """Counters of all environments after their last command."""
         self.origin: list[tuple[Snapshot, int] | None] = [None] * num_envs
-        """Where each episode began: a row of a snapshot, or None for its seed."""
+        """Start of each episode for a replay: a row of a snapshot, or None for its seed."""
         self._started = np.zeros(num_envs, bool)
         try:
             self.workers.start()
             for worker in range(len(edges) - 1):
                 if not self._receive(worker, seconds=START_SECONDS):
-                    raise OSError(f"worker {worker} ended while it was starting; see its message")
+                    raise OSError(
+                        f"worker process {worker} ended while it was starting: see its error"
+                        " output above"
+                    )
         except BaseException:
             self.workers.close()
             raise
@@ -83,9 +89,10 @@ class EmulatorPool:
 
         Args:
             command: A method of `Emulator`.
-            ids: The environments that it is for.
-            starting: Whether it sets their states, so that a replacement need not replay them.
-            steps: How many steps it replays, which takes time.
+            ids: Indices of the environments.
+            starting: Whether the command sets their states, so that a replacement of a worker
+                need not replay them.
+            steps: Number of steps that the command replays, which extends the time limit.
         """
         workers = self._choose(ids)
         call = functools.partial(AtariServer.each, command=command)
@@ -96,7 +103,7 @@ class EmulatorPool:
             self.counters[ids] = self.shared["counters"][ids]
 
     def send(self, call: Call, workers: Sequence[int]) -> None:
-        """Send workers a method of the server to call."""
+        """Send workers a method of the server to call; `receive` must follow."""
         for worker in workers:
             self.workers.send(worker, call)
 
@@ -108,12 +115,17 @@ class EmulatorPool:
         steps: int = 0,
         starting: NDArray[np.int64] | None = None,
     ) -> None:
-        """Wait until workers have run a method; replace those that died and send it to them again.
+        """Wait until workers have run a method; replace workers that died, which run it again.
 
-        Replacements replay the episodes of their environments, except those that are `starting`.
+        Args:
+            call: The method that `send` sent.
+            workers: Indices of the workers.
+            steps: Number of steps that the method replays, which extends the time limit.
+            starting: Environments whose states the method sets. A replacement replays the episodes
+                of all its other environments.
         """
         for deaths in range(MOST_DEATHS):
-            # All have answered, or died, before anything changes that they read.
+            # All workers must have answered or died before the memory that they read changes.
             workers = [worker for worker in workers if not self._receive(worker, steps)]
             if not workers:
                 return
@@ -124,17 +136,20 @@ class EmulatorPool:
         raise self._died(workers[0])
 
     def require_same(self, ids: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
-        """Check the counters after a replay and give environments the random streams they had."""
+        """Check the counters after a replay, and restore the environments' random streams."""
         found = self.shared["counters"][ids]
         differ = (found != counters)[:, ELAPSED:].any(axis=1)
         if differ.any():
             row = int(np.argmax(differ))
-            reason = f"a replayed episode was another one: {found[row]}, not {counters[row]}"
+            reason = (
+                f"the replay of an episode ended with counters {found[row]} instead of"
+                f" {counters[row]}"
+            )
             raise self._error(EnvRaisedError, reason, int(ids[row]))
         self.shared["counters"][ids] = counters
 
     def _choose(self, ids: NDArray[np.int64]) -> list[int]:
-        """Mark environments for the next command; return the workers that have any of them."""
+        """Mark environments for the next command and return the workers that have any of them."""
         chosen = self.shared["chosen"]
         chosen[:] = False
         chosen[ids] = True
@@ -145,7 +160,7 @@ class EmulatorPool:
         return np.flatnonzero(np.logical_or.reduceat(mask, self.edges[:-1])).tolist()
 
     def _receive(self, worker: int, steps: int = 0, seconds: float = ANSWER_SECONDS) -> bool:
-        """Wait for a worker, which has `steps` to replay; return whether it survived."""
+        """Wait for a worker that replays `steps` steps; return whether it survived."""
         try:
             self.workers.receive(worker, seconds + REPLAY_SECONDS * steps)
         except WorkerLostError:
@@ -156,11 +171,11 @@ class EmulatorPool:
         return True
 
     def _died(self, worker: int) -> EnvError:
-        reason = f"worker process {worker} died {MOST_DEATHS} times at the same place"
+        reason = f"worker process {worker} died {MOST_DEATHS} times at the same command"
         return self._error(WorkerDiedError, reason, self.edges[worker])
 
     def _replace(self, worker: int, starting: NDArray[np.int64] | None) -> None:
-        """Start a process in place of one that died and replay its environments."""
+        """Start a process in place of one that died, and replay its environments."""
         start, stop = self.edges[worker], self.edges[worker + 1]
         exit_code = self.workers.replace(worker)
         ids = np.arange(start, stop)
@@ -169,8 +184,8 @@ class EmulatorPool:
             lost = np.setdiff1d(lost, starting)
         steps = int(self.counters[lost, SINCE].sum())
         logger.warning(
-            "%s: worker process %d (environments %d to %d) ended with exit code %s; a replacement"
-            " replays %d episodes from their start, %d steps in all",
+            "%s: worker process %d (environments %d to %d) ended with exit code %s. A replacement"
+            " replays %d episodes from their start, %d steps in all.",
             *(self.env_id, worker, start, stop - 1, exit_code, len(lost), steps),
         )
         chosen = self.shared["chosen"].copy()
@@ -183,7 +198,7 @@ class EmulatorPool:
         raise self._died(worker)
 
     def _replay(self, worker: int, lost: NDArray[np.int64], steps: int) -> bool:
-        """Bring environments of one worker to where they were; return whether it survived."""
+        """Replay environments of one worker to their last state; return whether it survived."""
         shared, counters = self.shared, self.counters[lost]
         shared["state_size"][lost] = 0
         for index in lost:

@@ -1,6 +1,6 @@
-"""The worker's side of an Atari batch: some of its emulators, and the layout of shared memory.
+"""Implements the worker's side of an Atari batch: its emulators and the layout of shared memory.
 
-Arguments and results of commands are in shared memory. Nothing here imports JAX.
+Arguments and results of commands are in shared memory. This module does not import JAX.
 """
 
 import mmap
@@ -13,10 +13,11 @@ from trellis.envs.atari.game import AtariGame
 from trellis.envs.shared_arrays import SharedArrays
 
 RESULTS = ("reward", "terminated", "truncated")
+"""Names of the shared arrays that hold the result of a step."""
 
 
 def shared_arrays(game: AtariGame, num_envs: int, screen: tuple[int, int]) -> SharedArrays:
-    """Return the layout of the memory: arrays with a row per environment, and one picture."""
+    """Return the layout of the memory: arrays with one row per environment, and one picture."""
     fields = {
         name: ((num_envs, *shape), dtype)
         for name, (shape, dtype) in environment_fields(game, screen).items()
@@ -25,15 +26,15 @@ def shared_arrays(game: AtariGame, num_envs: int, screen: tuple[int, int]) -> Sh
 
 
 class AtariServer:
-    """The emulators of one worker. Its methods are the commands of the parent.
+    """Emulators of one worker; its methods are the commands of the parent.
 
     Args:
         memory_fd: File descriptor of the shared memory.
         game: The game and its rules.
         num_envs: Size of the batch.
         screen: Height and width of the game's screen.
-        start: First environment of this worker.
-        stop: One past its last environment.
+        start: Index of the first environment of this worker.
+        stop: One past the last environment of this worker.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class AtariServer:
         mine = {name: array[start:stop] for name, array in arrays.items()}
         self._chosen, self._active, self._actions = mine["chosen"], mine["active"], mine["action"]
         self._results = [mine[name] for name in RESULTS]
-        # Scalars as arrays of one, so that those of an environment are views and not copies.
+        # Scalars become arrays of length 1, so that rows are views and not copies.
         rows = {name: array[:, None] if array.ndim == 1 else array for name, array in mine.items()}
         self._emulators = [
             Emulator(game, {name: array[row] for name, array in rows.items()}, picture)
@@ -59,7 +60,7 @@ class AtariServer:
         ]
 
     def each(self, command: Callable[[Emulator], None]) -> None:
-        """Run a command of the chosen environments."""
+        """Run a command for the chosen environments."""
         for index in np.flatnonzero(self._chosen):
             command(self._emulators[index])
 

@@ -1,1 +1,1 @@
-"""Classic control tasks as NumPy batches."""
+"""Provides classic control tasks as NumPy batches."""

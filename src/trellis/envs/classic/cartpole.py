@@ -1,9 +1,9 @@
-"""Cart-poles as NumPy batches: the paper's baseline task and Gymnasium's CartPole-v1.
+"""Implements cart-poles as NumPy batches: the paper's task (Sec. 8.1) and Gymnasium's CartPole-v1.
 
-The dynamics are those of Barto, Sutton and Anderson (1983), Euler steps of 20 ms. The paper's task
-(Sec. 8.1: "using a linear policy with six parameters") has their friction and takes a force of any
-size within ±10 N, so that four weights, a bias and a log standard deviation are a policy.
-Gymnasium's has no friction and pushes with 10 N left or right.
+The dynamics are those of Barto, Sutton and Anderson (1983), with Euler steps of 20 ms. The paper's
+task has their friction and a continuous force within ±10 N. So "a linear policy with six
+parameters" has four weights, a bias and a log standard deviation. Gymnasium's task has no friction
+and a force of 10 N to the left or to the right.
 """
 
 import copy
@@ -28,13 +28,20 @@ SECONDS = 0.02
 MAX_POSITION = 2.4
 MAX_ANGLE = 12 * 2 * math.pi / 360
 START = 0.05
-"""Episodes start with all four numbers uniform within ± this."""
+"""Largest absolute value of the four numbers of the start state, which are uniform."""
 
 
 def accelerations(
     state: NDArray[np.float64], force: NDArray[Any], cart_friction: float, pole_friction: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return those of cart and pole for (4, n) states x, ẋ, θ, θ̇ (Barto et al. 1983, appendix)."""
+    """Return the accelerations of cart and pole (Barto et al. 1983, appendix).
+
+    Args:
+        state: x, ẋ, θ and θ̇ of n cart-poles, (4, n).
+        force: Force on each cart in newtons.
+        cart_friction: Friction coefficient of the cart.
+        pole_friction: Friction coefficient of the pole.
+    """
     _, velocity, angle, spin = state
     cos, sin = np.cos(angle), np.sin(angle)
     push = force + POLE_MOMENT * np.square(spin) * sin
@@ -49,19 +56,27 @@ def accelerations(
 
 
 class PaperCartPole(BatchEnv):
-    """The paper's cart-pole: force clip(action)·10 N, reward 1 until |x| > 2.4 m or |θ| > 12°."""
+    """Batch of the paper's cart-pole, with a continuous force.
+
+    The force is the action, clipped to ±1, times 10 N. The reward is 1 per step until |x| > 2.4 m
+    or |θ| > 12°.
+
+    Args:
+        num_envs: Size of the batch.
+        max_episode_steps: Time limit; None for no limit.
+    """
 
     restorability = Restorability.SERIALIZABLE
     seconds_per_step = SECONDS
     task = "trellis/PaperCartPole-v0"
     actions: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
     dtype: type[np.floating[Any]] = np.float64
-    """Precision of observations; the state is float64 in any case."""
+    """Precision of observations; the state is always float64."""
     friction = (5e-4, 2e-6)
-    """Friction of the cart and of the pole."""
+    """Friction coefficients of the cart and of the pole."""
 
     def __init__(self, num_envs: int, *, max_episode_steps: int | None = 1000):
-        # Twice the limits, so that the state that ends an episode is inside.
+        # Twice the limits, so that the space contains the state that ends an episode.
         high = np.array([2 * MAX_POSITION, np.inf, 2 * MAX_ANGLE, np.inf], self.dtype)
         observation_space = spaces.Box(-high, high, dtype=self.dtype)
         action_space, limit = copy.deepcopy(self.actions), max_episode_steps
@@ -107,7 +122,7 @@ class PaperCartPole(BatchEnv):
         """Return a picture of environment `index`, (height, width, 3): track, cart and pole."""
         x, _, angle, _ = self._state[:, index]
         scale = width / (2 * MAX_POSITION)
-        # Metres from the middle of the picture, upwards from the axle.
+        # Coordinates in metres, relative to the axle of the cart.
         across = (np.arange(width)[None, :] - width / 2) / scale - x
         up = (0.7 * height - np.arange(height)[:, None]) / scale
         along = across * math.sin(angle) + up * math.cos(angle)
@@ -120,7 +135,14 @@ class PaperCartPole(BatchEnv):
 
 
 class CartPole(PaperCartPole):
-    """Gymnasium's CartPole-v1, bit for bit: same seed, same actions, same observations."""
+    """Batch of Gymnasium's CartPole-v1: the same seed and actions give the same bits.
+
+    Args:
+        num_envs: Size of the batch.
+        max_episode_steps: Time limit; None for no limit.
+        sutton_barto_reward: Whether the reward is −1 when the pole falls and 0 otherwise, instead
+            of 1 per step.
+    """
 
     task = "CartPole-v1"
     actions = spaces.Discrete(2)

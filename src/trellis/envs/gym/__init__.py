@@ -1,1 +1,1 @@
-"""Any Gymnasium environment as a batch."""
+"""Turns any Gymnasium environment into a batch."""

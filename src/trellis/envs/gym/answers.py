@@ -1,8 +1,8 @@
-"""What a Gymnasium environment returned, checked against its space and copied into arrays.
+"""Checks what a Gymnasium environment returns against its space, and copies it into arrays.
 
-An observation space is a tree of Dict and Tuple whose leaves are arrays of a fixed shape. A batch
-keeps one array per leaf, with a row per environment. Writing an observation into its row checks its
-structure, shape and kind, and copies it, so an environment may reuse its arrays.
+An observation space is a tree of Dict and Tuple spaces whose leaves are arrays of a fixed shape. A
+batch keeps one array per leaf, with one row per environment. Writing an observation into its row
+checks its structure, shape and kind, and copies it, so an environment may reuse its arrays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +17,13 @@ from trellis.envs.batch import Observation
 from trellis.envs.errors import BadShapeError, BadValueError, EnvError
 
 FIXED_SHAPE = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-# Which kinds of numbers are converted into which: the value stays the same, its width changes.
+"""Spaces whose elements are arrays of a fixed shape."""
 CONVERTIBLE = {"f": "f", "i": "iub", "u": "iub", "b": "b"}
+"""Kinds of numbers that are converted to a kind; only the width may change, not the value."""
 
 
 class InvalidAnswerError(Exception):
-    """An environment returned something that its space does not have.
+    """An environment returned something that is not in its space.
 
     Attributes:
         kind: The `EnvError` that the batch raises for it.
@@ -38,40 +39,45 @@ class Leaf:
     """One array of an observation, and its space."""
 
     name: str
-    """The name in error messages: `observation['camera'][0]`."""
+    """Name in error messages, such as `observation['camera'][0]`."""
     space: spaces.Space[Any]
+    """Space of the array."""
     shape: tuple[int, ...]
+    """Shape of the array."""
     dtype: np.dtype[Any]
+    """Data type of the array."""
 
     def write(self, array: NDArray[Any], index: int, value: Any) -> None:
-        """Copy `value` into row `index` of `array`, if it is in the space."""
+        """Copy `value` into row `index` of `array`; raise an error if it is not in the space."""
         if type(value) is not np.ndarray:
             try:
                 value = np.asarray(value)
             except Exception as error:
                 raise InvalidAnswerError(
-                    f"{self.name} is a {type(value).__name__} that makes no array: {error}"
+                    f"{self.name} is a {type(value).__name__}, which cannot become an array:"
+                    f" {error}"
                 ) from error
         if value.shape != self.shape:
             raise InvalidAnswerError(
-                f"{self.name} has shape {value.shape}, its space says {self.shape}"
+                f"{self.name} has shape {value.shape}, but its space has shape {self.shape}"
             )
         if value.dtype != self.dtype:
             value = self._convert(value)
-        # Numbers that are encoded one by one must be in range; the bounds of a box are not checked.
+        # Categories must be in range, because they are encoded one-hot. Bounds of a Box are not
+        # checked.
         if not (isinstance(self.space, spaces.Box) or self.space.contains(value)):
             raise InvalidAnswerError(
-                f"{self.name} is {value}, outside of {self.space}", BadValueError
+                f"{self.name} is {value}, which is outside of {self.space}", BadValueError
             )
         array[index] = value
 
     def _convert(self, value: NDArray[Any]) -> NDArray[Any]:
         if value.dtype.kind not in CONVERTIBLE.get(self.dtype.kind, ""):
             raise InvalidAnswerError(
-                f"{self.name} has dtype {value.dtype}, its space says {self.dtype}"
+                f"{self.name} has dtype {value.dtype}, but its space has dtype {self.dtype}"
                 " (only the width of a number is converted, not its kind)"
             )
-        # Too large for float32 becomes infinity, which the batch reports as such.
+        # A number too large for float32 becomes infinity, which the batch reports.
         with np.errstate(over="ignore"):
             converted = value.astype(self.dtype)
         if self.dtype.kind in "iu" and not np.array_equal(converted, value):
@@ -82,7 +88,11 @@ class Leaf:
 
 
 class ObservationArrays:
-    """The arrays of a batch of observations, one per leaf of their space."""
+    """Converter between observations and arrays, one array per leaf of their space.
+
+    Args:
+        space: Observation space of one environment.
+    """
 
     def __init__(self, space: spaces.Space[Any]):
         self.space = space
@@ -90,7 +100,7 @@ class ObservationArrays:
         self._is_array = not isinstance(space, spaces.Dict | spaces.Tuple)
 
     def empty(self, num_envs: int) -> list[NDArray[Any]]:
-        """Return zeros for every leaf, with a row per environment."""
+        """Return arrays of zeros, one per leaf, with one row per environment."""
         return [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in self.leaves]
 
     def write(self, arrays: Sequence[NDArray[Any]], index: int, observation: Any) -> None:
@@ -105,7 +115,7 @@ class ObservationArrays:
 
 
 def check_step(answer: Any) -> tuple[Any, float, bool, bool, Any]:
-    """Return (observation, reward, terminated, truncated, info), or raise what is wrong."""
+    """Return (observation, reward, terminated, truncated, info), or raise an error if invalid."""
     check_parts("step", answer, ("observation", "reward", "terminated", "truncated", "info"))
     observation, reward, terminated, truncated, info = answer
     return (
@@ -118,10 +128,10 @@ def check_step(answer: Any) -> tuple[Any, float, bool, bool, Any]:
 
 
 def check_parts(method: str, answer: Any, parts: Sequence[str]) -> None:
-    """Raise unless `answer` is a tuple with so many parts."""
+    """Raise an error if `answer` is not a tuple of these parts."""
     if not isinstance(answer, tuple) or len(answer) != len(parts):
         raise InvalidAnswerError(
-            f"{method} did not return ({', '.join(parts)}), as Gymnasium 1.x requires"
+            f"{method} must return ({', '.join(parts)}), as Gymnasium 1.x requires"
         )
 
 
@@ -129,8 +139,8 @@ def _number(what: str, value: Any) -> float:
     array = np.asarray(value)
     if array.shape != () or array.dtype.kind not in "fiub":
         raise InvalidAnswerError(
-            f"{what} is {type(value).__name__} of shape {array.shape} and dtype {array.dtype},"
-            " not one number"
+            f"{what} must be one number, got {type(value).__name__} of shape {array.shape} and"
+            f" dtype {array.dtype}"
         )
     return float(array)
 
@@ -138,7 +148,7 @@ def _number(what: str, value: Any) -> float:
 def _flag(what: str, value: Any) -> bool:
     array = np.asarray(value)
     if array.shape != () or array.dtype.kind not in "biu":
-        raise InvalidAnswerError(f"{what} is {value!r}, not True or False")
+        raise InvalidAnswerError(f"{what} must be True or False, got {value!r}")
     return bool(array)
 
 
@@ -146,8 +156,9 @@ def check_action_space(space: spaces.Space[Any], env_id: str) -> None:
     """Raise `ValueError` for action spaces that no policy can sample from."""
     if not isinstance(space, FIXED_SHAPE):
         raise ValueError(
-            f"{env_id} takes actions of {space}; supported are Box, Discrete, MultiDiscrete and"
-            " MultiBinary. Wrap it in an ActionWrapper that offers one of these."
+            f"{env_id} has the action space {space}, which is not supported; supported are Box,"
+            " Discrete, MultiDiscrete and MultiBinary. Wrap the environment in a"
+            " gymnasium.ActionWrapper that offers one of these."
         )
 
 
@@ -159,9 +170,9 @@ def _leaves_of(space: spaces.Space[Any], name: str = "observation") -> Iterator[
         yield Leaf(name, space, space.shape, np.dtype(space.dtype))
     else:
         raise ValueError(
-            f"observations of {space} have no fixed shape; wrap the environment in an"
-            " ObservationWrapper that gives Box, Discrete, MultiDiscrete or MultiBinary,"
-            " or a Dict or Tuple of these"
+            f"the observation space {space} has no fixed shape and is not supported. Wrap the"
+            " environment in a gymnasium.ObservationWrapper with a Box, Discrete, MultiDiscrete or"
+            " MultiBinary space, or a Dict or Tuple of these"
         )
 
 
@@ -170,18 +181,18 @@ def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, spaces
 
 
 def _parts_of(space: spaces.Space[Any], value: Any, name: str = "observation") -> Iterator[Any]:
-    """Yield what an observation has for each leaf; raise where its structure is another one."""
+    """Yield the part of an observation for each leaf; raise an error if its structure is wrong."""
     if isinstance(space, spaces.Dict):
         keys = set(value) if isinstance(value, Mapping) else None
         if keys != set(space.spaces):
             got = type(value).__name__ if keys is None else f"keys {sorted(keys, key=str)}"
             raise InvalidAnswerError(
-                f"{name} has {got}, its space says keys {sorted(space.spaces)}"
+                f"{name} has {got}, but its space has the keys {sorted(space.spaces)}"
             )
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
             raise InvalidAnswerError(
-                f"{name} is not a tuple of {len(space.spaces)}, as its space says"
+                f"{name} must be a tuple of {len(space.spaces)}, like its space"
             )
     else:
         yield value

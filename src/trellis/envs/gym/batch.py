@@ -1,7 +1,7 @@
-"""One `gymnasium.Env` for each environment of the batch, in this process.
+"""Runs one `gymnasium.Env` object for each environment of a batch, in this process.
 
-What an environment returns is checked and copied (`answers.py`). How its state is captured and
-restored is found out when the batch is made (`state.py`).
+`answers.py` checks and copies what an environment returns. When the batch is created, `state.py`
+finds a way to capture and restore its state.
 """
 
 import contextlib
@@ -31,20 +31,20 @@ from trellis.envs.gym.state import find_method, reseed
 logger = logging.getLogger(__name__)
 
 _never_close: set[str] = set()
-"""Ids of environments whose `close` did not return in time: the next ones get less."""
+"""Ids of environments whose `close` did not return in time; the next ones get less time."""
 
 
 class GymBatch(BatchEnv):
-    """One `gymnasium.Env` for each environment of the batch, stepped one after the other.
+    """Batch of `gymnasium.Env` objects, stepped one after the other.
 
-    After an `EnvError`, environments before the faulty one have moved and the others have not:
-    reset the batch, or close it.
+    After an `EnvError`, the environments before the faulty one have been stepped and the others
+    have not: reset the batch, or close it.
 
     Args:
         factories: Functions that return the environments.
         max_episode_steps: Time limit; None for that of the environments' registration.
         across_processes: Whether snapshots must be able to travel to another process.
-        name: What errors call the environment until its own id is known.
+        name: Name of the environment in errors until its own id is known.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GymBatch(BatchEnv):
     ):
         self.envs: list[gymnasium.Env] = []
         self._closed = False
-        # Enough to report an environment that fails before its spaces are known.
+        # `error` needs these if an environment fails before its spaces are known.
         self.env_id, self.seeds = name, np.full(len(factories), -1)
         self.elapsed = np.zeros(len(factories), np.int64)
         try:
@@ -79,12 +79,13 @@ class GymBatch(BatchEnv):
         first = envs[0]
         if not isinstance(first, gymnasium.Env):
             raise TypeError(
-                f"the callable returned a {type(first).__name__}, not a gymnasium.Env; environments"
-                " of the old gym package can be wrapped with shimmy"
+                f"the callable must return a gymnasium.Env, got {type(first).__name__}; wrap"
+                " environments of the old gym package with shimmy"
             )
         if len({id(env) for env in envs}) < len(envs):
             raise ValueError(
-                "the callable returned one object twice; each environment needs its own"
+                "the callable returned the same object twice: it must return a new environment in"
+                " every call"
             )
         spec = first.spec
         env_id = spec.id if spec is not None else type(first.unwrapped).__name__
@@ -110,12 +111,12 @@ class GymBatch(BatchEnv):
             self.why_not_restorable = method
         else:
             self.restorability, self._capture_env, self._restore_env = method
-            if self.restorability is Restorability.MEMORY:  # The environment itself stays as it is.
+            if self.restorability is Restorability.MEMORY:  # Do not change the environment itself.
                 trial = method.restore(first, method.capture(first))
         self.repeatable = repeats(trial)
         self.render_mode = first.render_mode
         self.current = np.zeros(1, np.int64)
-        """The environment that is running, for errors about a worker that hangs."""
+        """Index of the environment that is running, for errors about a worker that hangs."""
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]
@@ -132,7 +133,7 @@ class GymBatch(BatchEnv):
         return self._observations.tree([array[ids] for array in arrays])
 
     def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-        # A fresh copy: environments may keep or change the action that they are given.
+        # A new copy, because environments may keep or change the action that they get.
         actions = np.array(actions, self.action_space.dtype)
         arrays = [array.copy() for array in self._last]
         reward = np.zeros(self.num_envs)
@@ -159,8 +160,9 @@ class GymBatch(BatchEnv):
             shapes = {state[name].shape for state in states}
             if len(shapes) > 1:
                 raise ValueError(
-                    f"{self.env_id}: {name} of the state has the shapes {sorted(shapes)} in"
-                    " different environments; get_state must give arrays of fixed shapes (pad them)"
+                    f"{self.env_id}: {name} of the state has different shapes {sorted(shapes)} in"
+                    " different environments: get_state must return arrays of fixed shapes (pad"
+                    " them)"
                 )
             snapshot[name] = np.stack([state[name] for state in states])
         return snapshot
@@ -170,7 +172,7 @@ class GymBatch(BatchEnv):
         for leaf, array in enumerate(arrays):
             array[ids] = snapshot[f"observation.{leaf}"]
         for row, index in enumerate(ids.tolist()):
-            # Not values[row]: an object array would return the object instead of an array.
+            # Not values[row], because an object array would return the object, not an array.
             state = {name: values[row, ...] for name, values in snapshot.items()}
             self.envs[index] = self._restore_env(self.envs[index], state)
         self._last = arrays
@@ -184,14 +186,14 @@ class GymBatch(BatchEnv):
         """Return a picture of environment `index`, (height, width, 3)."""
         if self.render_mode != "rgb_array":
             raise ValueError(
-                f"{self.env_id} was made with render_mode={self.render_mode!r};"
-                " make it with render_mode='rgb_array' to have pictures"
+                f"{self.env_id} was created with render_mode={self.render_mode!r}: create it with"
+                " render_mode='rgb_array' to render pictures"
             )
         with self._running("render", index):
             return np.array(self.envs[index].render(), np.uint8)
 
     def close(self) -> None:
-        """Close every environment, also after one of them raised; then raise the first error.
+        """Close every environment, even if one of them raises; then raise the first error.
 
         A `close` that does not return in time is interrupted, with a warning.
         """
@@ -226,12 +228,12 @@ class GymBatch(BatchEnv):
     def _running(
         self, what: str, index: int = 0, passes: tuple[type[Exception], ...] = ()
     ) -> Iterator[None]:
-        """Run code of an environment: its errors say where, and the process stays as it was.
+        """Run code of an environment: its errors say where, and `Guard` protects the process.
 
         Args:
-            what: What runs, for the message.
-            index: The environment.
-            passes: Errors that say enough as they are.
+            what: Name of the call, for the message.
+            index: Index of the environment.
+            passes: Errors that are raised unchanged, because they say enough.
         """
         with Guard():
             try:
@@ -244,17 +246,17 @@ class GymBatch(BatchEnv):
     def _fail(
         self, error: BaseException, what: str, index: int, step: int | None = None
     ) -> NoReturn:
-        """Raise what an environment raised, or returned, as an error that says where."""
+        """Raise an error that says where an environment raised, or returned, something wrong."""
         if isinstance(error, InvalidAnswerError):
             raise self.error(error.kind, str(error), index, step) from None
         if isinstance(error, KeyboardInterrupt) and type(error) is not KeyboardInterrupt:
-            raise error  # Of the handler of a signal.
+            raise error  # A signal handler raised it.
         found = self.error(EnvRaisedError, f"{what} raised {describe(error)}", index, step)
         raise (EnvInterrupted(found) if isinstance(error, KeyboardInterrupt) else found) from error
 
 
 def gather_numbers(infos: dict[int, Any], num_envs: int) -> dict[str, NDArray[Any]]:
-    """Return the numbers that environments reported, with NaN where one did not report it."""
+    """Return the numbers that environments reported, as arrays with NaN where one is missing."""
     gathered: dict[str, NDArray[Any]] = {}
     for index, info in infos.items():
         for name, value in info.items() if isinstance(info, dict) else ():

@@ -1,8 +1,8 @@
-"""Snapshots of plain Python environments: copies of the whole environment, in memory.
+"""Takes snapshots of plain Python environments by copying the whole environment in memory.
 
-Nothing says beforehand whether a copy is exact. An environment may sample from the global
-generator, or keep its state in a module or a device. So copies are tried once before they are
-offered: after a few steps, the copy must continue as the original does.
+A copy may be inexact: an environment may sample from the global generator, or keep its state in a
+module or on a device. So a copy is tested once before copies are used. After a few steps, the copy
+must continue exactly like the original.
 """
 
 import copy
@@ -20,22 +20,24 @@ from trellis.envs.errors import describe
 from trellis.envs.gym.answers import ObservationArrays
 
 EnvState = dict[str, NDArray[Any]]
-"""What the future of one environment depends on, as arrays."""
+"""Everything that the future of one environment depends on, as arrays."""
 TRIAL_STEPS = 3
+"""Number of steps before and after the copy in a test."""
 
 
 class StateMethod(NamedTuple):
-    """A way to capture and restore the state of an environment."""
+    """Way to capture and restore the state of an environment."""
 
     restorability: Restorability
+    """Whether the state can be written to disk."""
     capture: Callable[[gymnasium.Env], EnvState]
-    """From an environment to everything that its future depends on."""
+    """Function that returns everything that the environment's future depends on."""
     restore: Callable[[gymnasium.Env, EnvState], gymnasium.Env]
-    """From an environment and a state to one with that state: itself, or one that replaces it."""
+    """Function that returns an environment with a given state: the same one, or a replacement."""
 
 
 def copied_state(*, across_processes: bool) -> StateMethod:
-    """Return the method whose state is a copy of the environment with all its wrappers.
+    """Return the method that copies the environment with all its wrappers.
 
     Args:
         across_processes: Whether copies are pickled bytes, which can travel to another process.
@@ -48,12 +50,15 @@ def copied_state(*, across_processes: bool) -> StateMethod:
         box[()] = save(env)
         return {"env": box}
 
-    # A copy of the copy, since a state may be restored many times.
+    # A copy of the copy, because a state may be restored many times.
     return StateMethod(Restorability.MEMORY, capture, lambda _, state: load(state["env"].item()))
 
 
 def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
-    """Return None if `method` repeats what `env` does next, else the reason. Steps `env`."""
+    """Return None if `env` continues exactly after a restore by `method`, else the reason.
+
+    The function steps `env`.
+    """
     observations = ObservationArrays(env.observation_space)
     space = copy.deepcopy(env.action_space)
     space.seed(0)
@@ -69,17 +74,17 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too.
-        return f"A trial restore failed ({describe(error)})."
+        return f"A test of restoring it failed ({describe(error)})."
     if futures[0] == futures[1] == futures[2]:
         return None
     return (
-        "After a restore it does not continue as before: it samples random numbers or keeps state"
-        " elsewhere (the global np.random or random, a module, a device)."
+        "After a restore it continues differently: it has random numbers or state outside of the"
+        " object (the global np.random or random, a module, a device)."
     )
 
 
 def repeats(env: gymnasium.Env) -> bool:
-    """Return whether `env` plays the same episode twice from one seed. Steps `env`."""
+    """Return whether `env` plays the same episode twice from one seed. The function steps `env`."""
     observations = ObservationArrays(env.observation_space)
     space = copy.deepcopy(env.action_space)
     space.seed(0)
@@ -91,13 +96,13 @@ def repeats(env: gymnasium.Env) -> bool:
             played.append(_play(env, actions, observations))
     except KeyboardInterrupt:
         raise
-    except BaseException:  # Training will meet the same error, and say where.
+    except BaseException:  # Training gets the same error, and says where.
         return True
     return played[0] == played[1]
 
 
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
-    """Return a tried and exact way to copy `env`, or the reason why there is none."""
+    """Return a tested way to copy `env`, or the reason why there is none."""
     method = copied_state(across_processes=across_processes)
     try:
         subject = method.restore(env, method.capture(env))
@@ -117,10 +122,10 @@ def wrapper_chain(env: gymnasium.Env) -> list[Any]:
 
 
 def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
-    """Return a deep copy that shares what need not or cannot be copied.
+    """Return a deep copy that shares pygame surfaces and toy-text tables with the original.
 
-    These are the surfaces of pygame, which nothing reads, and the transition table of Gymnasium's
-    toy texts, which nothing writes: a copy of Taxi takes 20 ms with it and 0.2 ms without.
+    Nothing reads the surfaces of pygame, which cannot be copied. Nothing writes the transition
+    table of Gymnasium's toy texts: a copy of Taxi takes 20 ms with the table and 0.2 ms without.
     """
     shared = [
         value
@@ -133,21 +138,21 @@ def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
         shared.append(getattr(core, "P", None))
     memo: dict[int, Any] = {id(value): value for value in shared}
     if isinstance(core, EzPickle):
-        # Its own copies are built from the constructor's arguments and lose the state.
+        # EzPickle builds copies from the constructor's arguments, which loses the state.
         bare = memo[id(core)] = object.__new__(type(core))
         vars(bare).update(copy.deepcopy(vars(core), memo))
     return copy.deepcopy(env, memo)
 
 
 def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArrays) -> list[bytes]:
-    """Return the bytes that a few steps show; where an episode ends, a new one starts."""
-    seen = []
+    """Return the results of a few steps as bytes; after the end of an episode a new one starts."""
+    results = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
         arrays = observations.empty(1)
         observations.write(arrays, 0, observation)
-        seen += [array.tobytes() for array in arrays]
-        seen.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
+        results += [array.tobytes() for array in arrays]
+        results.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
         if terminated or truncated:
             env.reset(seed=1)
-    return seen
+    return results

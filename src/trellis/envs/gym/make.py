@@ -1,8 +1,8 @@
-"""Any Gymnasium environment as a batch: `make_gym`.
+"""Creates a batch of any Gymnasium environment: `make_gym`.
 
-It returns one object for each environment, in this process (`batch.py`) or in worker processes
-(`worker_batch.py`). An episode is a pure function of its seed and actions: nothing resets by
-itself, and `reset` gives each environment its seed.
+The batch has one object per environment, in this process (`batch.py`) or in worker processes
+(`worker_batch.py`). An episode is a pure function of its seed and actions: no environment resets
+automatically, and `reset` seeds each environment.
 """
 
 import functools
@@ -17,6 +17,7 @@ from trellis.envs.batch import BatchEnv
 from trellis.envs.gym.batch import GymBatch
 
 EnvFactory = Callable[..., gymnasium.Env]
+"""A callable that returns a new environment."""
 
 
 def make_gym(
@@ -33,22 +34,28 @@ def make_gym(
         env: An id that `gymnasium.make` knows, or a callable that returns a new `gymnasium.Env`.
         num_envs: Size of the batch.
         workers: Number of processes that share the environments; 0 for this process.
-        worker_timeout_seconds: How long a worker may take for one answer.
+        worker_timeout_seconds: Time limit for one answer of a worker.
         **kwargs: Arguments of the environment, and `max_episode_steps`.
+
+    Example:
+        >>> import numpy as np
+        >>> batch = make_gym("MountainCar-v0", num_envs=2)
+        >>> batch.reset(np.arange(2), seeds=np.arange(2)).shape
+        (2, 2)
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 (this process) or more, got {workers}")
     limit, name = None, env if isinstance(env, str) else getattr(env, "__qualname__", "environment")
     if isinstance(env, str):
-        # The specification and not the id, which may be registered in this process alone. The
-        # batch checks every step; Gymnasium's checker would check one.
+        # The specification, because the id may be registered in this process only. The batch
+        # checks every step; Gymnasium's checker would check only the first.
         options = {"disable_env_checker": True, **kwargs}
         factory = functools.partial(gymnasium.make, _spec(env), **options)
     elif callable(env):
         limit = kwargs.pop("max_episode_steps", None)
         factory = functools.partial(env, **kwargs)
     else:
-        raise TypeError(f"an environment is an id or a callable, got {type(env).__name__}")
+        raise TypeError(f"env must be an id or a callable, got {type(env).__name__}")
     if not workers:
         return GymBatch([factory] * num_envs, max_episode_steps=limit, name=name)
     from trellis.envs.gym.worker_batch import WorkerBatch
@@ -71,7 +78,7 @@ def _spec(env_id: str) -> EnvSpec:
     spec = gymnasium.spec(name)
     if spec.entry_point is None:
         raise ValueError(
-            f"{name} has only a vector environment (vector_entry_point), which cannot reset or"
-            " restore its environments one by one. Give a callable that returns one gymnasium.Env."
+            f"{name} has only a vector environment (vector_entry_point), which cannot reset its"
+            " environments one by one. Pass a callable that returns one gymnasium.Env instead."
         )
     return spec

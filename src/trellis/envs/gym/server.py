@@ -1,7 +1,7 @@
-"""The worker's side of `worker_batch.py`: a `GymBatch` over some environments of the batch.
+"""Implements the worker's side of `worker_batch.py`: a `GymBatch` over part of the batch.
 
-Observations go to shared memory, everything else is the answer to a command. The memory starts with
-one number per worker, the environment that it is running.
+Observations are written to shared memory, and everything else is the answer to a command. The
+memory starts with one number per worker: the environment that it is running.
 """
 
 import mmap
@@ -17,25 +17,26 @@ from trellis.envs.gym.batch import GymBatch
 from trellis.envs.shared_arrays import SharedArrays
 
 CURRENT = "current"
+"""Name of the shared array that holds the environment that each worker is running."""
 
 
 def shared_arrays(observations: ObservationArrays, num_envs: int, workers: int) -> SharedArrays:
-    """Return the layout of the memory: what each worker is running, and all observations."""
+    """Return the layout of the memory: the environment each worker runs, and all observations."""
     fields = {leaf.name: ((num_envs, *leaf.shape), leaf.dtype) for leaf in observations.leaves}
     return SharedArrays({CURRENT: ((workers,), np.int64), **fields})
 
 
 class GymServer(GymBatch):
-    """The environments of one worker. Its methods are the commands of the parent.
+    """Environments of one worker; its methods are the commands of the parent.
 
-    Those named `publish_…` write observations to shared memory.
+    Methods named `publish_…` write observations to shared memory.
 
     Args:
         memory_fd: File descriptor of the shared memory.
         factory: Pickled function that returns a new environment.
-        num_envs: How many environments the worker has.
+        num_envs: Number of environments of this worker.
         max_episode_steps: Time limit.
-        name: What errors call the environment until its own id is known.
+        name: Name of the environment in errors until its own id is known.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class GymServer(GymBatch):
         self._shared: list[NDArray[Any]] = []
 
     def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions as they are: the parent has mapped them."""
+        """Return the actions unchanged, because the parent has mapped them."""
         return actions
 
     def about(self) -> bytes:
-        """Return what the parent needs to know, pickled: spaces may be classes of a script.
+        """Return a description of the environment: arguments of `BatchEnv`, and more.
 
-        The first part are arguments of `BatchEnv`.
+        It is pickled by cloudpickle, because spaces may be classes of a script.
         """
         arguments = {
             "env_id": self.env_id,
@@ -71,24 +72,24 @@ class GymServer(GymBatch):
         return cloudpickle.dumps((arguments, *about))
 
     def share(self, worker: int, start: int, num_envs: int, workers: int) -> None:
-        """Use the shared memory, in which environments from `start` on are this worker's."""
+        """Use the shared memory; the environments of this worker begin at index `start`."""
         layout = shared_arrays(self._observations, num_envs, workers)
         arrays = layout.views(mmap.mmap(self._memory_fd, layout.size))
         self.current = arrays.pop(CURRENT)[worker : worker + 1]
         self._shared = [array[start : start + self.num_envs] for array in arrays.values()]
 
     def publish_reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
-        """Start episodes."""
+        """Start episodes and write their first observations to shared memory."""
         self._publish(ids, self.reset(ids, seeds))
 
     def publish_restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> None:
-        """Restore environments."""
+        """Restore environments and write their observations to shared memory."""
         self._publish(ids, self.restore(ids, snapshot))
 
     def publish_step(
         self, actions: NDArray[Any], active: NDArray[np.bool_]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
-        """Advance the active environments; return rewards, ends and reported quantities."""
+        """Advance the active environments; return rewards, flags and reported quantities."""
         observation, reward, terminated, truncated = self.step(actions, active)
         self._publish(slice(None), observation)
         return reward, terminated, truncated, self.info

@@ -1,15 +1,16 @@
-"""How the state of one Gymnasium environment is captured and restored, where that can be exact.
+"""Captures and restores the state of one Gymnasium environment exactly, where that is possible.
 
-There are three ways; the first that fits is used:
+There are three ways, and the first that fits is used:
 
-- Gymnasium's own MuJoCo tasks, as arrays: the full integration state (Gymnasium's `set_state` sets
-  positions and velocities alone, which does not repeat), and what the last step computed from it.
-  The latter lags the state by one substep, and Ant, Humanoid and others read it before they move.
-  So it is restored as it was; `mj_forward` would compute it again and change the next reward.
-- Environments that define `get_state() -> dict of arrays` and `set_state(dict)`, as arrays. The
-  generator `np_random` and the counters of the wrappers are added here.
-- All others by copies of the whole environment, in memory, if a copy made after a few steps
-  continues as the original does.
+- Gymnasium's own MuJoCo tasks have arrays: the full integration state, and the quantities that the
+  last step derived from it. Gymnasium's `set_state` sets only positions and velocities, which does
+  not reproduce the future. The derived quantities lag the state by one substep, and Ant, Humanoid
+  and others read them before they step. So they are restored unchanged; `mj_forward` would
+  recompute them and change the next reward.
+- Environments that define `get_state() -> dict of arrays` and `set_state(dict)` have these arrays.
+  This module adds the generator `np_random` and the counters of the wrappers.
+- All others are copied as a whole, in memory, if a copy made after a few steps continues like the
+  original.
 """
 
 import importlib
@@ -28,10 +29,10 @@ from trellis.envs.gym.copies import EnvState, StateMethod, find_copies, why_not_
 PROTOCOL = (
     "To make it restorable, give the environment get_state() -> dict of arrays and"
     " set_state(dict), with everything that its future depends on except np_random."
-    " The single-path sampler needs none of this."
+    " The single-path sampler does not need snapshots."
 )
-# The wrappers that `gymnasium.make` applies, and others whose state is known to be these counters.
-# The checker never changes what passes through it.
+# Wrappers that `gymnasium.make` applies, and others whose whole state is these counters. The
+# checker never changes the data that passes through it.
 WRAPPER_COUNTERS: Mapping[type, tuple[str, ...]] = {
     wrappers.TimeLimit: ("_elapsed_steps",),
     wrappers.OrderEnforcing: ("_has_reset",),
@@ -41,8 +42,8 @@ WRAPPER_COUNTERS: Mapping[type, tuple[str, ...]] = {
     wrappers.FlattenObservation: (),
     wrappers.DtypeObservation: (),
 }
-# What a MuJoCo step leaves behind for the next one to read. Contacts are not among it: no task of
-# Gymnasium reads them before it moves.
+# Quantities that a MuJoCo step computes and the next one may read. Contacts are not included,
+# because no task of Gymnasium reads them before it steps.
 MUJOCO_DERIVED = (
     *("xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis"),
     *("geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "cam_xpos", "cam_xmat"),
@@ -57,11 +58,11 @@ def array_state(
     capture_core: Callable[[Any], Mapping[str, Any]],
     restore_core: Callable[[Any, Mapping[str, NDArray[Any]]], None],
 ) -> StateMethod:
-    """Return the method whose state is arrays: wrapper counters, generator, the task's own part.
+    """Return the method that captures arrays: wrapper counters, generator, and the task's state.
 
     Args:
         capture_core: Returns the state of the innermost environment.
-        restore_core: Writes such a state into it.
+        restore_core: Writes such a state into the innermost environment.
     """
 
     def capture(env: gymnasium.Env) -> EnvState:
@@ -69,7 +70,10 @@ def array_state(
         state = {f"task.{name}": np.array(value) for name, value in capture_core(core).items()}
         for name, value in state.items():
             if value.dtype.kind not in "biuf":
-                raise TypeError(f"{name.removeprefix('task.')} of its state is no array of numbers")
+                raise TypeError(
+                    f"{name.removeprefix('task.')} of get_state() must be an array of numbers, got"
+                    f" dtype {value.dtype}"
+                )
         state["generator"] = generator_to_array(core._np_random)
         for name, link, counter in _counters(env):
             value = getattr(link, counter)
@@ -97,9 +101,13 @@ def _counters(env: gymnasium.Env) -> Iterator[tuple[str, Any, str]]:
 
 
 def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateMethod | str:
-    """Return the best way to restore an environment, or why there is none and what would help.
+    """Return the best way to restore an environment, or the reason why there is none.
 
-    Steps the environment, or a copy of it, to find out.
+    The reason includes a remedy. The function steps the environment, or a copy of it.
+
+    Args:
+        env: The environment.
+        across_processes: Whether states must be able to travel to another process.
     """
     core, reasons = env.unwrapped, []
     if all(type(link) in WRAPPER_COUNTERS for link in wrapper_chain(env)[:-1]):
@@ -118,21 +126,21 @@ def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateM
 
 
 def generator_to_array(generator: np.random.Generator | None) -> NDArray[np.uint64]:
-    """Return a PCG64 generator as seven words; all zero where there is none yet."""
+    """Return the state of a PCG64 generator as seven words; all zero if there is no generator."""
     if generator is None:
         return np.zeros(7, np.uint64)
     state = generator.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise NotImplementedError(
-            f"np_random is a {state['bit_generator']}; Gymnasium's own is PCG64, and only that"
-            " can be written as an array"
+            f"np_random must be a PCG64 generator, like Gymnasium's own, got"
+            f" {state['bit_generator']}"
         )
     wide = (*divmod(state["state"]["state"], 2**64), *divmod(state["state"]["inc"], 2**64))
     return np.array([*wide, state["has_uint32"], state["uinteger"], 1], np.uint64)
 
 
 def generator_from_array(words: NDArray[np.uint64]) -> np.random.Generator | None:
-    """Return the generator that `generator_to_array` wrote."""
+    """Return the generator whose state `generator_to_array` returned."""
     s1, s0, i1, i0, has_uint32, uinteger, present = (int(word) for word in words)
     if not present:
         return None
@@ -147,7 +155,7 @@ def generator_from_array(words: NDArray[np.uint64]) -> np.random.Generator | Non
 
 
 def reseed(env: gymnasium.Env, seed: int) -> None:
-    """Give the environment a new `np_random`."""
+    """Give the environment a new `np_random` with this seed."""
     core = env.unwrapped
     core._np_random, core._np_random_seed = seeding.np_random(seed)
 
@@ -158,7 +166,7 @@ def _capture_mujoco(core: Any) -> Mapping[str, Any]:
     physics = np.empty(mujoco.mj_stateSize(core.model, kind))
     mujoco.mj_getState(core.model, core.data, physics, kind)
     derived = np.concatenate([getattr(core.data, name).ravel() for name in MUJOCO_DERIVED])
-    # Reacher and Pusher keep the place of their goal as attributes.
+    # Reacher and Pusher keep the position of their goal as an attribute.
     own = {name: value for name, value in vars(core).items() if isinstance(value, np.ndarray)}
     return {"physics": physics, "derived": derived, **own}
 

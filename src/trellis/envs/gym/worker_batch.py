@@ -1,7 +1,7 @@
-"""Gymnasium environments in worker processes, for environments that are slow and hold the GIL.
+"""Runs Gymnasium environments in worker processes, for environments that are slow and hold the GIL.
 
-Each worker runs a `GymBatch` over its part of the batch. A worker that hangs or dies is an error
-that names the environment it was running, never a deadlock, and closes the batch.
+Each worker runs a `GymBatch` over its part of the batch. If a worker hangs or dies, the batch
+closes and raises an error that names the environment that was running. There is no deadlock.
 """
 
 import itertools
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerBatch(BatchEnv):
-    """Environments in worker processes.
+    """Batch of `gymnasium.Env` objects in worker processes.
 
-    Snapshots are arrays where the environment offers them, else pickled bytes.
+    Snapshots are arrays if the environment provides them, else pickled bytes.
 
     Args:
-        factory: Returns a new environment.
+        factory: Function that returns a new environment.
         num_envs: Size of the batch.
-        name: What errors call the environment until a worker has told its id.
+        name: Name of the environment in errors until a worker has reported its id.
         workers: Number of processes.
-        timeout_seconds: How long a worker may take for one answer.
+        timeout_seconds: Time limit for one answer of a worker.
         max_episode_steps: Time limit; None for that of the environment's registration.
     """
 
@@ -70,7 +70,7 @@ class WorkerBatch(BatchEnv):
         )
         self._everyone = range(workers)
         self._current = np.zeros(workers, np.int64)
-        # Enough to report a worker that fails before it has told its spaces.
+        # Needed to report a worker that fails before it has reported its spaces.
         self.env_id, self.num_envs = name, num_envs
         self.seeds, self.elapsed = np.full(num_envs, -1), np.zeros(num_envs, np.int64)
         try:
@@ -162,12 +162,12 @@ class WorkerBatch(BatchEnv):
         ids: NDArray[np.int64],
         arguments: Callable[[NDArray[np.int64]], tuple[Any, ...]],
     ) -> list[tuple[NDArray[np.int64], Any]]:
-        """Send a command to the workers of the environments `ids`; return what they answer.
+        """Send a command to the workers of the environments `ids` and return their answers.
 
         Args:
             command: A method of the server whose first argument is the worker's own ids.
             ids: Environments of the batch.
-            arguments: From positions in `ids` to the other arguments for the worker that has them.
+            arguments: Function from a worker's positions in `ids` to its other arguments.
 
         Returns:
             For each worker that has some of `ids`, their positions in `ids` and its answer.
@@ -197,9 +197,9 @@ class WorkerBatch(BatchEnv):
         return answers
 
     def _translate(self, worker: int, failure: WorkerFailedError) -> BaseException:
-        """Return the error of a worker in terms of the whole batch."""
+        """Return the error of a worker with the environment's index in the whole batch."""
         error = failure.error
-        if isinstance(error, EnvInterrupted):  # Its own: a worker gets no Ctrl-C.
+        if isinstance(error, EnvInterrupted):  # It raised this itself: a worker gets no Ctrl-C.
             error = error.error
         if not isinstance(error, EnvError):
             error.__cause__ = failure
@@ -222,7 +222,7 @@ class WorkerBatch(BatchEnv):
             reason = f"worker process {worker} ended with exit code {exit_code}"
             return self.error(WorkerDiedError, reason, index)
         reason = (
-            f"worker process {worker} gave no answer in {seconds:g} s and was ended; raise"
-            " worker_timeout_seconds if the environment is only slow"
+            f"worker process {worker} did not answer within {seconds:g} s and was ended; increase"
+            " worker_timeout_seconds if the environment is slow"
         )
         return self.error(WorkerTimeoutError, reason, index)

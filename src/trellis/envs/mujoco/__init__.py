@@ -1,1 +1,1 @@
-"""MuJoCo tasks on batched physics."""
+"""Provides MuJoCo tasks on batched physics."""

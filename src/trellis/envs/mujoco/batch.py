@@ -1,7 +1,7 @@
-"""Any MuJoCo task as a batch: physics on all cores by `mujoco.batch.Batch`, the rest vectorized.
+"""Runs any MuJoCo task as a batch: physics in `mujoco.batch.Batch`, the rest in NumPy.
 
-A simulation is one row of `Batch.state`, MuJoCo's full integration state with its warm start, so
-`snapshot` and `restore` copy rows.
+A simulation is one row of `Batch.state`, which is MuJoCo's full integration state including its
+warm start. So `snapshot` and `restore` copy rows.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from trellis.envs.mujoco.task import Batch, MujocoTask, Physics, SimulationError
 
 
 class MujocoBatch(BatchEnv):
-    """`num_envs` simulations of one task.
+    """Batch of simulations of one MuJoCo task.
 
     Args:
-        env_id: The id of the environment.
+        env_id: Id of the environment.
         task: The task.
         num_envs: Size of the batch.
-        nthread: Number of threads; 0 for all cores. The results are the same bit for bit.
+        nthread: Number of threads; 0 for all cores. It does not change the results.
         **options: Options of the task, and `xml_file`, `frame_skip` and `max_episode_steps`,
             which every task has.
     """
@@ -41,7 +41,7 @@ class MujocoBatch(BatchEnv):
         self.options = task.with_options(env_id, options)
         self.model = task.load(str(model_path(self.options.xml_file)), self.options)
         if self.model.ntree == 1:
-            # One tree is one island: searching for more costs time and changes no bit.
+            # One tree is one island: the search for islands costs time and changes no bit.
             self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND.value
         self._batch = Batch(self.model, num_envs, nthread)
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
@@ -78,7 +78,7 @@ class MujocoBatch(BatchEnv):
         self._state[ids] = self._initial
         self._state[ids, self._coordinates] = coordinates
         if self.task.forward_at_reset and ids.size:
-            self._run(self._batch.forward, np.unique(ids))  # in ascending order, as it must be
+            self._run(self._batch.forward, np.unique(ids))  # MuJoCo requires ascending order
         observation = self.task.observe(self._physics.rows(coordinates, ids), self.options)
         self._observation[ids] = observation
         return observation
@@ -109,8 +109,9 @@ class MujocoBatch(BatchEnv):
         state, observation = snapshot["state"], snapshot["observation"]
         if state.shape[1:] != self._initial.shape:
             raise ValueError(
-                f"{self.env_id}: the states of the snapshot have shape {state.shape[1:]}, those of"
-                f" this model {self._initial.shape}; is it a snapshot of another task?"
+                f"{self.env_id}: the states of the snapshot have shape {state.shape[1:]}, but this"
+                f" model has states of shape {self._initial.shape}: the snapshot belongs to another"
+                " task or another model file"
             )
         self._state[ids] = state
         self._observation[ids] = observation
@@ -126,9 +127,9 @@ class MujocoBatch(BatchEnv):
         """Return a picture of environment `index` from its model's tracking camera.
 
         Args:
-            index: The environment.
-            width: Width of the picture.
-            height: Height of the picture.
+            index: Index of the environment.
+            width: Width of the picture in pixels.
+            height: Height of the picture in pixels.
 
         Returns:
             An array of shape (height, width, 3).
@@ -138,14 +139,14 @@ class MujocoBatch(BatchEnv):
             self.close()
             view = self.model.vis.global_
             view.offwidth, view.offheight = max(view.offwidth, width), max(view.offheight, height)
-            # What a missing display or driver raises depends on the platform.
+            # The exception for a missing display or driver depends on the platform.
             try:
                 renderer = self._renderer = mujoco.Renderer(self.model, height, width)
             except Exception as failure:
                 raise RuntimeError(
-                    "there is no OpenGL context to render with. Without a display, set"
+                    "no OpenGL context is available for rendering. Without a display, set"
                     " MUJOCO_GL=egl (needs libEGL) or MUJOCO_GL=osmesa (needs libOSMesa) before"
-                    f" Python starts. MuJoCo said: {failure}"
+                    f" Python starts. MuJoCo's error: {failure}"
                 ) from failure
         data = self._batch.get_data(index)
         mujoco.mj_forward(self.model, data)

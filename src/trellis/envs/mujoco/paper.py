@@ -1,16 +1,15 @@
-"""The locomotion tasks of Section 8.1: swimmer, hopper and walker.
+"""Defines the locomotion tasks of Section 8.1: swimmer, hopper and walker.
 
-The paper's model files are not published. These tasks have the same bodies from Gymnasium's
-package, the paper's states (all generalized positions and velocities: 10, 12 and 18 numbers) and
-its rewards,
+The paper's model files are not published. These tasks have the bodies of Gymnasium's model files,
+the paper's states (all generalized positions and velocities: 10, 12 and 18 numbers) and its rewards
 
     swimmer  v_x − 1e-5 ‖u‖²
     hopper   v_x − 1e-5 ‖u‖² + 1 until it has fallen
-    walker   the same, less a penalty for strong impacts of the feet
+    walker   v_x − 1e-5 ‖u‖² + 1 until it has fallen, minus a penalty for strong foot impacts
 
-with u in torques and v_x the velocity of the torso (swimmer: of the centre of mass). A control step
-is two implicit steps of 10 ms (swimmer: four) in place of Runge-Kutta's; docs/environments.md
-compares the two and explains the defaults.
+where u are torques and v_x is the velocity of the torso (swimmer: of the centre of mass). A control
+step is two implicit steps of 10 ms (swimmer: four) instead of Runge-Kutta steps.
+docs/guide/environments.md compares the two integrators and explains the defaults.
 """
 
 import functools
@@ -28,18 +27,20 @@ from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH, coordinates, wi
 # MuJoCo's bindings come without type stubs.
 
 CONTROL_COST = 1e-5
-"""Sec. 8.1: r(x, u) = v_x − 1e-5 ‖u‖²."""
+"""Weight of the control cost in r(x, u) = v_x − 1e-5 ‖u‖² (Sec. 8.1)."""
 UNITS = ("torque", "normalized")
+"""Units of u in the control cost."""
 FEET = ("foot", "foot_left")
+"""Names of the walker's feet in its model file."""
 
 
 def load_model(path: str, o: TaskOptions) -> "mujoco.MjModel":
-    """Return Gymnasium's model with our integrator and time step."""
+    """Return Gymnasium's model with an implicit integrator and the time step of the options."""
     return _spec(path, o).compile()
 
 
 def load_walker(path: str, o: TaskOptions) -> "mujoco.MjModel":
-    """Return the model of `load_model` with a touch sensor around each foot."""
+    """Return the model of `load_model` with an additional touch sensor around each foot."""
     spec = _spec(path, o)
     for foot in FEET:
         sole = spec.geom(f"{foot}_geom")
@@ -48,7 +49,7 @@ def load_walker(path: str, o: TaskOptions) -> "mujoco.MjModel":
             type=mujoco.mjtGeom.mjGEOM_CAPSULE,
             pos=sole.pos,
             quat=sole.quat,
-            # Contacts lie on the surface of the foot: a slightly larger site contains them all.
+            # Contacts are on the surface of the foot, so a slightly larger site contains them all.
             size=1.2 * np.asarray(sole.size),
             group=4,
         )
@@ -67,7 +68,7 @@ def _spec(path: str, o: TaskOptions) -> "mujoco.MjSpec":
     spec = mujoco.MjSpec.from_file(path)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.timestep = o.timestep
-    # For pictures only: a floor without an edge in sight, one square of the pattern per metre.
+    # For pictures only: an infinite floor, with one square of the pattern per metre.
     if (floor := spec.geom("floor")) is not None:
         floor.size = [0, 0, 1]
     if (tiles := spec.material("MatPlane")) is not None:
@@ -76,22 +77,22 @@ def _spec(path: str, o: TaskOptions) -> "mujoco.MjSpec":
 
 
 def start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
-    """Return the model's pose at rest with uniform noise on positions and velocities."""
+    """Return start states: the model's initial pose at rest, with uniform noise on all numbers."""
     scale = o.reset_noise_scale
     noise = rng.uniform(seeds, model.nq + model.nv, -scale, scale)
     return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
 
 
 def effort(actions: Values, physics: Physics, o: TaskOptions) -> Values:
-    """Return 1e-5 ‖u‖²."""
+    """Return the control cost 1e-5 ‖u‖²."""
     unit = physics.gear[:, None] if o.control_unit == "torque" else 1.0
-    # Joint by joint, not as a matrix product: its bits would depend on how many rows there are.
+    # Joint by joint, because the bits of a matrix product depend on the number of rows.
     u = np.multiply(actions.T, unit, order="C", dtype=np.float64)
     return o.ctrl_cost_weight * np.add.reduce(np.multiply(u, u, out=u), axis=0)
 
 
 def links(model: Any) -> Values:
-    """Return how much the cosine of each link's angle adds to the centre of mass of a chain.
+    """Return the weight of each link's cosine in the centre of mass of a chain of links.
 
     Link j carries its own mass at its middle and all masses behind it at its end.
     """
@@ -102,13 +103,13 @@ def links(model: Any) -> Values:
 
 
 def centre_of_mass(qpos: Values, links: Values) -> Values:
-    """Return x of the centre of mass, from x, y and the angles of the joints."""
+    """Return the x coordinate of the centre of mass, from x, y and the joint angles."""
     angle = np.cumsum(qpos[:, 2:], axis=1)
     return qpos[:, 0] + (np.cos(angle) * links).sum(axis=1)
 
 
 def progress(physics: Physics, distance: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward v_x − 1e-5 ‖u‖² for this distance along x, and never terminate."""
+    """Return the reward v_x − 1e-5 ‖u‖² for a distance along x, without termination."""
     velocity = distance / physics.seconds
     cost = effort(actions, physics, o)
     info = {"x_position": physics.qpos[:, 0].copy(), "x_velocity": velocity, "reward_ctrl": -cost}
@@ -116,14 +117,14 @@ def progress(physics: Physics, distance: Values, actions: Values, o: TaskOptions
 
 
 def swim(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward v_x − 1e-5 ‖u‖² and never terminate; v_x is that of the centre of mass."""
+    """Return the swimmer's outcome: v_x − 1e-5 ‖u‖² with v_x of the centre of mass, no end."""
     links = physics.derived["links"]
     distance = centre_of_mass(physics.qpos, links) - centre_of_mass(before, links)
     return progress(physics, distance, actions, o)
 
 
 def hop(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward v_x − 1e-5 ‖u‖² and a bonus; terminate when the torso is too low or leans too far."""
+    """Return the hopper's outcome: v_x − 1e-5 ‖u‖² and a bonus, until the torso falls or leans."""
     x, height, angle = physics.qpos[:, :3].T
     reward, _, info = progress(physics, x - before[:, 0], actions, o)
     upright = within(height, o.healthy_z_range) & within(angle, o.healthy_angle_range)
@@ -131,7 +132,10 @@ def hop(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Ou
 
 
 def walk(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward as `hop`, less a penalty on the load of a foot above some body weights."""
+    """Return the walker's outcome: that of `hop`, minus a penalty for high loads on the feet.
+
+    The penalty starts at `impact_threshold` body weights on a foot.
+    """
     reward, fallen, info = hop(physics, before, actions, o)
     load = physics.derived["touch"] / physics.weight
     impact = np.maximum(load - o.impact_threshold, 0.0).sum(axis=1)

@@ -1,7 +1,7 @@
-"""A MuJoCo task as data: a model, options, and three functions over all environments at once.
+"""Describes a MuJoCo task as data: a model, options, and three functions over whole batches.
 
-The functions give the start of an episode, the observation and the outcome of a step. `MujocoBatch`
-runs any task. The tasks themselves are tables: `v5.TASKS` and `paper.TASKS`.
+The functions compute the start of an episode, the observation and the outcome of a step.
+`MujocoBatch` runs any task. The tasks themselves are tables: `v5.TASKS` and `paper.TASKS`.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ try:
     from mujoco.batch import Batch, SimulationError
 except ImportError as error:
     raise ImportError(
-        "MuJoCo's environments need mujoco 3.17 or newer: pip install 'trellis-rl[mujoco]'"
+        "MuJoCo environments need mujoco 3.17 or newer. Run: pip install 'trellis-rl[mujoco]'"
     ) from error
 
 __all__ = [
@@ -38,31 +38,35 @@ __all__ = [
 ]
 
 Values = NDArray[Any]
+"""An array with one row per environment."""
 COMMON_OPTIONS = ("xml_file", "frame_skip", "max_episode_steps")
-"""TaskOptions that every task has besides its own."""
+"""Options that every task has."""
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
+"""Folder of the model files in Gymnasium's package."""
 
 
 class Physics(NamedTuple):
-    """What a task computes from: the live arrays of all simulations, or copies of some rows."""
+    """State of the simulations: live arrays of all of them, or copies of some rows."""
 
     coordinates: Values
-    """qpos and qvel side by side, as they lie in the state."""
+    """qpos and qvel, concatenated as in MuJoCo's state."""
     qpos: Values
+    """Generalized positions, one row per simulation."""
     qvel: Values
+    """Generalized velocities, one row per simulation."""
     derived: Mapping[str, Values]
-    """Other arrays of the task. As after mj_step, they belong to the state one substep earlier."""
+    """Other arrays of the task. After mj_step they belong to the state one substep earlier."""
     seconds: float
-    """Simulated time of a step."""
+    """Simulated time of a step in seconds."""
     initial_qpos: Values
-    """Positions of the model before noise."""
+    """Initial positions of the model, without noise."""
     gear: Values
-    """Torque of each actuator at control 1."""
+    """Torque of each actuator for a control of 1."""
     weight: float
     """Weight of the whole body in newtons."""
 
     def rows(self, coordinates: Values, ids: NDArray[np.int64]) -> "Physics":
-        """Return the physics of the environments `ids`, which have these coordinates."""
+        """Return the physics of the environments `ids` with new coordinates."""
         split = self.qpos.shape[1]
         return self._replace(
             coordinates=coordinates,
@@ -73,60 +77,68 @@ class Physics(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Rewards, ends and reported quantities of a step, a row per environment."""
+    """Rewards, terminations and reported quantities of a step, one row per environment."""
 
     reward: Values
+    """Reward of the step."""
     terminated: NDArray[np.bool_]
+    """Whether the step ended the episode in a terminal state."""
     info: dict[str, Values]
+    """Quantities to report, by name."""
 
 
-# Attributes are the task's options; their names are Gymnasium's wherever it has them.
 TaskOptions = SimpleNamespace
+"""Options of a task as attributes, with Gymnasium's names where Gymnasium has them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MujocoTask:
-    """An environment in MuJoCo, as data."""
+    """Environment in MuJoCo, described as data."""
 
     xml_file: str
     """Model file: a name in Gymnasium's package, or a path."""
     frame_skip: int
-    """Physics steps for each step of the environment."""
+    """Number of physics steps per step of the environment."""
     start: Callable[[NDArray[np.int64], "mujoco.MjModel", TaskOptions], tuple[Values, Values]]
-    """(seeds, model, options) -> qpos and qvel, a row per seed."""
+    """Function (seeds, model, options) -> qpos and qvel, one row per seed."""
     observe: Callable[[Physics, TaskOptions], Values]
-    """(physics, options) -> observations, in a new array."""
+    """Function (physics, options) -> observations, in a new array."""
     outcome: Callable[[Physics, Values, Values, TaskOptions], Outcome]
-    """(physics, qpos before the step, actions, options) -> Outcome."""
+    """Function (physics, qpos before the step, actions, options) -> outcome."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Names and defaults of the task's options."""
     max_episode_steps: int = 1000
-    """Time limit by default."""
+    """Default time limit."""
     derived: Mapping[str, Callable[["Batch"], Values]] = dataclasses.field(default_factory=dict)
-    """Live arrays of the batch that the functions need besides qpos and qvel."""
+    """Live arrays of the batch that the functions need in addition to qpos and qvel."""
     forward_at_reset: bool = False
-    """Whether a first observation needs derived arrays. The state is the same without them:
-    mj_forward leaves no trace in it, not even a warm start."""
+    """Whether the first observation needs derived arrays, which mj_forward computes. mj_forward
+    does not change the state, not even its warm start."""
     load: Callable[[str, TaskOptions], "mujoco.MjModel"] = lambda path, _: (
         mujoco.MjModel.from_xml_path(path)
     )
-    """(path, options) -> model."""
+    """Function (path, options) -> model."""
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Names and defaults of all options, also those that every task has."""
+        """Names and defaults of all options, including those that every task has."""
         return {name: getattr(self, name) for name in COMMON_OPTIONS} | dict(self.options)
 
     def with_options(self, env_id: str, given: Mapping[str, Any]) -> TaskOptions:
-        """Return the defaults with the options given; raise for names that the task lacks."""
+        """Return the default options, updated with `given`; raise `TypeError` for unknown names.
+
+        Args:
+            env_id: Id of the environment, for the message.
+            given: Options that the user passed.
+        """
         known = self.defaults
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 raise TypeError(
                     f"{env_id} has no option {name!r}"
-                    + (f"; did you mean {near[0]!r}?" if near else "")
-                    + f" It takes {', '.join(sorted(known))}."
+                    + (f"; did you mean {near[0]!r}?" if near else ".")
+                    + f" Its options are {', '.join(sorted(known))}."
                 )
         return TaskOptions(**{**known, **given})
 
@@ -137,5 +149,5 @@ def model_path(xml_file: str) -> Path:
     if not path.is_absolute() and not xml_file.startswith("."):
         path = ASSETS / path
     if not path.exists():
-        raise FileNotFoundError(f"there is no MuJoCo model at {path}")
+        raise FileNotFoundError(f"there is no MuJoCo model at {path}: check xml_file={xml_file!r}")
     return path

@@ -1,9 +1,9 @@
-"""Gymnasium's MuJoCo tasks, version 5, as a table over whole batches.
+"""Defines Gymnasium's MuJoCo tasks, version 5, as functions over whole batches.
 
 The formulas, their order of operations and their defaults are Gymnasium's, and the tests compare
-them with it to 1e-9. Where it computes in the precision of the action (the control cost), so do we.
-Ant and Humanoid are missing: they observe `cfrc_ext`, which Gymnasium computes with a call of its
-own after the step (mj_rnePostConstraint) from constraint forces that a batch does not provide.
+the results with Gymnasium's to 1e-9. The control cost is computed in the precision of the action,
+as in Gymnasium. Ant and Humanoid are missing. They observe `cfrc_ext`, which Gymnasium computes
+after the step (mj_rnePostConstraint) from constraint forces that a batch does not provide.
 """
 
 import functools
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from trellis.envs.mujoco.task import MujocoTask, Outcome, Physics, TaskOptions, Values
 
-# The start of an episode: the samples of gymnasium.make(id).reset(seed=seed), in its order.
+# Start of an episode: the random numbers of gymnasium.make(id).reset(seed=seed), in its order.
 
 
 def uniform_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
-    """Return positions and velocities uniform within ± reset_noise_scale."""
+    """Return start positions and velocities with uniform noise within ± reset_noise_scale."""
     noise = np.empty((len(seeds), model.nq + model.nv))
     for row, seed in zip(noise, seeds.tolist(), strict=True):
         np.random.default_rng(seed).random(out=row)
@@ -27,7 +27,10 @@ def uniform_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple
 
 
 def normal_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
-    """Return uniform positions within ± reset_noise_scale, normal velocities with that std."""
+    """Return start positions with uniform noise and velocities with normal noise.
+
+    `reset_noise_scale` is the bound of the uniform noise and the std of the normal noise.
+    """
     qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
     for row, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
@@ -37,7 +40,7 @@ def normal_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[
 
 
 def reacher_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values, Values]:
-    """Return an arm near its zero position and a goal uniform in the disc of radius 0.2."""
+    """Return Reacher's start: an arm near its zero position, and a goal within radius 0.2."""
     qpos, qvel = np.empty((len(seeds), model.nq)), np.empty((len(seeds), model.nv))
     for row, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
@@ -55,13 +58,19 @@ def reacher_start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple
 
 
 def coordinates(physics: Physics, o: TaskOptions, *, hidden: int = 1) -> Values:
-    """Return qpos and qvel, without the `hidden` first positions where the options say so."""
+    """Return qpos and qvel as observations.
+
+    Args:
+        physics: State of the simulations.
+        o: Options; `exclude_current_positions_from_observation` leaves out the first positions.
+        hidden: Number of positions to leave out in that case.
+    """
     exclude = getattr(o, "exclude_current_positions_from_observation", False)
     return physics.coordinates[:, hidden if exclude else 0 :].copy()
 
 
 def clipped_coordinates(physics: Physics, o: TaskOptions) -> Values:
-    """Return qpos, by default without x, and qvel clipped to ± 10."""
+    """Return qpos, by default without x, and qvel clipped to ±10."""
     observation = coordinates(physics, o)
     velocity = observation[:, -physics.qvel.shape[1] :]
     np.clip(velocity, -10.0, 10.0, out=velocity)
@@ -69,7 +78,7 @@ def clipped_coordinates(physics: Physics, o: TaskOptions) -> Values:
 
 
 def double_pendulum_observation(physics: Physics, o: TaskOptions) -> Values:
-    """Return cart position, sine and cosine of angles, velocities, force of the rail's end."""
+    """Return cart position, sines and cosines of angles, velocities, and the rail's end force."""
     qpos, qvel = physics.qpos, physics.qvel
     return np.concatenate(
         [
@@ -84,7 +93,7 @@ def double_pendulum_observation(physics: Physics, o: TaskOptions) -> Values:
 
 
 def reacher_observation(physics: Physics, o: TaskOptions) -> Values:
-    """Return cosine and sine of angles, goal, angular velocities, fingertip minus goal."""
+    """Return cosines and sines of angles, goal, angular velocities, and fingertip minus goal."""
     angle = physics.qpos[:, :2]
     away = physics.derived["fingertip"] - physics.derived["target"]
     return np.concatenate(
@@ -97,14 +106,14 @@ def reacher_observation(physics: Physics, o: TaskOptions) -> Values:
 
 
 def control_cost(actions: Values, weight: float) -> Values:
-    """Return weight · ‖action‖², in the precision of the actions."""
+    """Return the control cost weight·‖action‖², in the precision of the actions."""
     return weight * np.square(actions).sum(axis=1)
 
 
 def progress(
     physics: Physics, before: Values, actions: Values, o: TaskOptions
 ) -> tuple[Values, Values, dict[str, Values]]:
-    """Return the reward for forward velocity, the control cost, and both with x as reports."""
+    """Return the reward for forward velocity, the control cost, and the quantities to report."""
     x = physics.qpos[:, 0].copy()
     velocity = (x - before[:, 0]) / physics.seconds
     forward = o.forward_reward_weight * velocity
@@ -119,13 +128,13 @@ def progress(
 
 
 def runner_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward forward velocity less control cost; never terminate."""
+    """Return the reward of a runner: forward velocity minus control cost, without termination."""
     forward, cost, info = progress(physics, before, actions, o)
     return Outcome(forward - cost, np.zeros(len(forward), bool), info)
 
 
 def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward as `runner_outcome`, and report the second coordinate of the plane."""
+    """Return the outcome of `runner_outcome`, and report the y coordinate too."""
     outcome = runner_outcome(physics, before, actions, o)
     y = physics.qpos[:, 1].copy()
     outcome.info["y_position"] = y
@@ -135,12 +144,15 @@ def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOp
 
 
 def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
-    """Return which values lie strictly between the limits."""
+    """Return whether each value is strictly between the limits."""
     return (values > limits[0]) & (values < limits[1])
 
 
 def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward forward velocity and health, less control cost; terminate when unhealthy."""
+    """Return the outcome of hopper and walker; they terminate when they are unhealthy.
+
+    The reward is forward velocity plus a bonus for health, minus the control cost.
+    """
     coordinates = physics.coordinates.T.copy()
     _, z, angle = coordinates[:3]
     healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
@@ -157,7 +169,7 @@ def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOpt
 
 
 def pendulum_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Reward 1 while the pole is within 0.2 rad of upright, and terminate when it is not."""
+    """Return the pendulum's outcome: reward 1 until the pole leans more than 0.2 rad."""
     fallen = np.abs(physics.qpos[:, 1]) > 0.2
     reward = 1.0 - fallen
     return Outcome(reward, fallen, {"reward_survive": reward})
@@ -166,7 +178,11 @@ def pendulum_outcome(physics: Physics, before: Values, actions: Values, o: TaskO
 def double_pendulum_outcome(
     physics: Physics, before: Values, actions: Values, o: TaskOptions
 ) -> Outcome:
-    """Reward a high tip, less its distance from the top and the angular speeds."""
+    """Return the double pendulum's outcome.
+
+    The reward is a bonus while the tip is high, minus penalties on its distance from the top and on
+    the angular velocities.
+    """
     x, _, y = physics.derived["tip"].T
     fallen = y <= 1
     distance = 0.01 * x**2 + (y - 2) ** 2
@@ -177,7 +193,7 @@ def double_pendulum_outcome(
 
 
 def reacher_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
-    """Penalize the distance of the fingertip from its goal, and the control cost."""
+    """Return Reacher's outcome: minus the fingertip's distance from its goal and control cost."""
     away = physics.derived["fingertip"] - physics.derived["target"]
     distance = -np.sqrt(np.square(away).sum(axis=1)) * o.reward_dist_weight
     cost = -control_cost(actions, o.reward_control_weight)

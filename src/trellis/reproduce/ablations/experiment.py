@@ -1,7 +1,7 @@
-"""What TRPO's parts are worth, one at a time, on the swimmer: `trellis reproduce ablations`.
+"""Ablations of TRPO on the swimmer: `trellis reproduce ablations`.
 
-The parts can be run one at a time: later ones are added to those in the folder, and a claim of the
-paper is judged as soon as all parts that it is about are there.
+The parts can be run one at a time. Later results are added to those in the folder, and a claim of
+the paper is judged once all its parts are there.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trellis.reproduce import files
-from trellis.reproduce.ablations import figure
+from trellis.reproduce.ablations import figure, page
 from trellis.reproduce.ablations.claims import claims
+from trellis.reproduce.ablations.page import JSON
 from trellis.reproduce.ablations.plans import PARTS, TASK, VARIATIONS, Variation
 from trellis.reproduce.ablations.scores import variation_record
 from trellis.reproduce.comparison import plans as comparison
@@ -22,23 +23,22 @@ from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say, execute
 from trellis.runs.folder import locked
 
-JSON = "ablations.json"
 LOCK_SECONDS = 60.0
-"""Time for another command to write its results."""
+"""Longest time to wait for another command that writes results."""
 
 
 @dataclass(frozen=True)
 class Ablations(TrainingExperiment):
-    """What the parts of TRPO are worth, on the swimmer."""
+    """Ablations of TRPO on the swimmer (Sec. 6, App. C)."""
 
     name: ClassVar = "ablations"
     out: Path = Path("results/ablations")
     seeds: int = 3
     runs: Path = Path("runs/ablations")
     parts: tuple[str, ...] = PARTS
-    """Parts to vary. Those that are run later are added to the results."""
+    """Parts to change. Later commands add their parts to the results."""
     scale: float = 1.0
-    """Size of an iteration as a part of the paper's; their number stays."""
+    """Steps per iteration as a part of the paper's, in (0, 1]. The number of iterations stays."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -46,8 +46,8 @@ class Ablations(TrainingExperiment):
         look_up(dict.fromkeys(PARTS), self.parts, "part")
 
     def run(self, say: Say) -> dict[str, Any]:
-        """Train what is missing, and write ablations.json, ablations.csv and ablations.png."""
-        self._kept()  # Refuses before anything is run.
+        """Train the missing runs, and write the data files, the figure and the page."""
+        self._kept()  # Raises before any run starts.
         planned = [(v, self.plans(v)) for v in VARIATIONS if v.group in self.parts]
         once = {plan.folder: plan for _, of in planned for plan in of}
         execute(list(once.values()), self.parallel, say)
@@ -55,7 +55,7 @@ class Ablations(TrainingExperiment):
         found = [{**variation_record(variation, of), **maker} for variation, of in planned]
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out, LOCK_SECONDS):
-            kept = self._kept()  # With what was added meanwhile.
+            kept = self._kept()  # Another command may have added some.
             rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
             results = {
                 "env": TASK.env,
@@ -66,11 +66,24 @@ class Ablations(TrainingExperiment):
             }
             files.write_json(self.out / JSON, results)
             write_table(rows, self.out / "ablations.csv")
-            figure.plot(results, self.out / "ablations.png")
+            self._write_page(results)
         return results
 
+    def write_pages(self) -> None:
+        """Write the verdicts, the figure and the page again from ablations.json."""
+        results = files.read_results(self.out / JSON)
+        results["claims"] = claims(results["rows"])
+        files.write_json(self.out / JSON, results)
+        self._write_page(results)
+
+    def _write_page(self, results: Record) -> None:
+        figure.plot(results, self.out / f"{page.FIGURE}.png")
+        # A subfolder holds another scale; its results are on the page of its parent.
+        in_subfolder = (self.out.parent / JSON).is_file()
+        page.write(self.out.parent if in_subfolder else self.out)
+
     def plans(self, variation: Variation) -> list[RunPlan]:
-        """Return a run per seed; those of the comparison where nothing is varied."""
+        """Return one run per seed; unchanged runs are those of the comparison."""
         method = METHODS["kl-penalty" if variation.group == "penalty" else "trpo"]
         config = comparison.settings(TASK, method, self.scale, **variation.changes)
         runs, name = self.runs, variation.name
@@ -80,29 +93,29 @@ class Ablations(TrainingExperiment):
         return self.plan_seeds(stem, config, range(self.seeds))
 
     def _kept(self) -> list[dict[str, Any]]:
-        """Return the rows of other parts that the folder has from before.
+        """Return the earlier results of other parts in the folder.
 
         Raises:
-            ResultsError: If the folder has more of these parts than what would replace it.
+            ResultsError: If new results would replace more seeds or another scale.
         """
         path = self.out / JSON
         before = files.read_json(path) or {"scale": self.scale, "rows": []}
         if before["scale"] != self.scale:
             raise files.ResultsError(
-                f"{path} has ablations at scale {before['scale']:g}, not {self.scale:g}: write"
-                " these to another folder with --out, or move it away"
+                f"{path} has ablations at scale {before['scale']:g}, not {self.scale:g}: write to"
+                " another folder with --out, or move the file away"
             )
         replaced = [row for row in before["rows"] if row["group"] in self.parts]
         most = max((len(row["runs"]) for row in replaced), default=0)
         if self.seeds < most:
             raise files.ResultsError(
-                f"{path} has {most} seeds, which {self.seeds} would replace: write to another"
-                " folder with --out, or move it away"
+                f"{path} has {most} seeds; {self.seeds} would replace them. Write to another folder"
+                " with --out, or move the file away"
             )
         return [row for row in before["rows"] if row not in replaced]
 
 
 def write_table(rows: Sequence[Record], path: Path) -> None:
-    """Write a line per run."""
+    """Write one row per run."""
     columns = ["group", "asked", "value", *rows[0]["runs"][0]]
     files.write_csv(path, columns, ({**row, **run} for row in rows for run in row["runs"]))

@@ -1,6 +1,5 @@
 """The figure of the ablations, from ablations.json alone: a panel per claim of the paper."""
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,52 +7,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trellis.analysis import figures
-from trellis.analysis.figures import COLORS
+from trellis.analysis.figures import COLORS, EndLabel
 from trellis.reproduce.files import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 88
-"""Letters per line of text."""
-VERDICTS = {True: "holds here", False: "does not hold here", None: "open"}
+FINAL = "final return"
+DURING = "mean over training"
 
 
 def plot(results: Record, path: Path) -> None:
-    """Plot curves where the way matters, final returns where a setting is varied."""
+    """Write the figure as PNG and SVG; without a judged claim there is none."""
     rows, claims = results["rows"], results["claims"]
     panels = {
-        "no-line-search": _plot_line_search,
-        "cg-iterations": _plot_cg,
-        "fisher-fraction": _plot_fisher,
-        "penalty": _plot_penalty,
+        "no-line-search": ("Line search", _plot_line_search),
+        "cg-iterations": ("Conjugate gradient", _plot_cg),
+        "fisher-fraction": ("Data for the Fisher matrix", _plot_fisher),
+        "penalty": ("Constraint and penalty", _plot_penalty),
     }
-    count = max(1, len(claims))
-    lines, columns = -(-count // 2), min(count, 2)
-    size = (6 + 4.5 * columns, 6.25 * lines)
-    with figures.open_figure(path, lines, columns, size=size, dpi=100) as (figure, axes):
-        for axis in axes.flat[len(claims) :]:
-            axis.set_axis_off()  # Beside the last of three, or where nothing can be judged yet.
-        for claim, axis in zip(claims, axes.flat, strict=False):
-            panels[claim["group"]](axis, rows)
-            axis.grid(alpha=0.25)
-            axis.legend(frameon=False, fontsize=9)
-            title = f"{claim['section']}: “{claim['paper']}.”"
-            axis.set_title(_wrapped(title), fontsize=9.5, loc="left")
-            found = _wrapped(f"Found ({VERDICTS[claim['holds']]}): {claim['found']}")
-            axis.set_xlabel(f"{axis.get_xlabel()}\n\n{found}", fontsize=8.5)
-        scale = "of the paper's size"
-        if results["scale"] != 1:
-            scale = f"scaled to {results['scale']:g} of the paper's steps"
-        seeds = sorted({len(row["runs"]) for row in rows})
-        figure.suptitle(
-            f"The parts of TRPO on the swimmer, {results['iterations']} iterations {scale},"
-            f" {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)}; bands and bars: 95%"
-        )
-
-
-def _wrapped(words: str) -> str:
-    return "\n".join(textwrap.wrap(words, WIDTH))
+    if not claims:
+        return
+    with figures.open_grid(
+        path, len(claims), height=3.0, columns=min(2, len(claims)), svg=True
+    ) as (
+        figure,
+        axes,
+    ):
+        for claim, axis in zip(claims, axes, strict=True):
+            name, plot_panel = panels[claim["group"]]
+            axis.set_title(f"{name} ({claim['section']})", loc="left")
+            plot_panel(axis, rows)
+        figures.add_note(figure, "Bands and bars: 95% interval over seeds.")
 
 
 def _of(rows: Sequence[Record], group: str) -> list[Record]:
@@ -61,72 +46,92 @@ def _of(rows: Sequence[Record], group: str) -> list[Record]:
 
 
 def _plot_line_search(axis: "Axes", rows: Sequence[Record]) -> None:
-    means: list[float] = []
+    """Plot the return with and without line search for each δ."""
+    means, ends = [], []
     for index, row in enumerate(_of(rows, "no-line-search")):
         partner = next(r for r in _of(rows, "max-kl") if r["asked"] == row["asked"])
         for each, words, line in ((partner, "with", "-"), (row, "without", "--")):
             curve, color = each["curve"], COLORS[index]
             means += curve["mean"]
-            label = f"δ = {row['asked']:g}, {words} line search"
-            figures.plot_band(axis, **curve, color=color, alpha=0.1, style=line, label=label)
+            figures.plot_band(axis, **curve, color=color, alpha=0.1, style=line)
+            label = f"δ = {row['asked']:g}, {words}"
+            ends.append(EndLabel(curve["x"][-1], curve["mean"][-1], label, color))
     axis.set(ylim=figures.limits(means))
-    axis.set(xlabel="simulator steps", ylabel="mean return of training episodes")
+    axis.set(xlabel="simulator steps", ylabel="return of training episodes")
+    figures.format_counts(axis)
+    figures.label_ends(axis, ends)
 
 
 def _plot_cg(axis: "Axes", rows: Sequence[Record]) -> None:
+    """Plot the returns against the number of CG iterations."""
     group = _of(rows, "cg-iterations")
-    _bars(axis, group, "final_return", "at the end", COLORS[0])
-    _bars(axis, group, "mean_return", "mean over training", COLORS[1])
+    _plot_estimates(axis, group, "final_return", COLORS[0])
+    _plot_estimates(axis, group, "mean_return", COLORS[1])
     axis.set(xlabel="CG iterations", ylabel="return")
     _ticks(axis, group)
+    last = group[-1]
+    ends = [
+        EndLabel(last["value"], last[key]["value"], text, color)
+        for key, text, color in (
+            ("final_return", FINAL, COLORS[0]),
+            ("mean_return", DURING.replace(" ", "\n", 1), COLORS[1]),
+        )
+    ]
+    figures.label_ends(axis, ends)
 
 
 def _plot_fisher(axis: "Axes", rows: Sequence[Record]) -> None:
+    """Plot the final return and the time of a step against the part of the data."""
     group = _of(rows, "fisher-fraction")
-    _bars(axis, group, "final_return", "return at the end", COLORS[0])
-    axis.set(xlabel="part of the data for the Fisher matrix", ylabel="return")
-    _ticks(axis, group)
+    _plot_estimates(axis, group, "final_return", COLORS[0])
+    axis.set(xlabel="part of the data for the Fisher matrix")
+    axis.set_ylabel(FINAL, color=COLORS[0])
+    _ticks(axis, group, percent=True)
     other = axis.twinx()
     times = [np.mean([run["seconds_update"] for run in row["runs"]]) for row in group]
-    other.plot([row["value"] for row in group], times, ":", color=COLORS[1])
-    other.set_ylabel("seconds of a step (dotted)", color=COLORS[1])
+    other.plot([row["value"] for row in group], times, "s:", color=COLORS[1])
+    other.set_ylabel("time of a step (s), dotted", color=COLORS[1])
     other.set_ylim(bottom=0)
+    other.grid(visible=False)
+    other.spines["right"].set_visible(True)
 
 
 def _plot_penalty(axis: "Axes", rows: Sequence[Record]) -> None:
-    # √δ and 1/C are what a step's length goes with.
+    """Plot the final return against the relative length of a step."""
+    ends = []
+    # The length of a step is proportional to √δ and to 1/C.
     for group, words, power, color in (
-        ("max-kl", "constraint δ", 0.5, COLORS[0]),
-        ("penalty", "penalty C", -1.0, COLORS[1]),
+        ("max-kl", "constraint\n(1: δ = {:g})", 0.5, COLORS[0]),
+        ("penalty", "penalty\n(1: C = {:g})", -1.0, COLORS[1]),
     ):
         found = _of(rows, group)
         middle = found[len(found) // 2]["value"]
         length = [(row["value"] / middle) ** power for row in found]
-        label = f"{words}, in the middle {middle:g}"
-        _bars(axis, found, "final_return", label, color, across=length)
-    axis.set(
-        xlabel="length of a step by its setting, where the middle value is 1",
-        ylabel="return at the end",
-    )
+        _plot_estimates(axis, found, "final_return", color, across=length)
+        last = max(range(len(found)), key=length.__getitem__)
+        value = found[last]["final_return"]["value"]
+        ends.append(EndLabel(length[last], value, words.format(middle), color))
+    axis.set(xlabel="relative length of a step", ylabel=FINAL)
+    figures.label_ends(axis, ends, gap=0.2)
 
 
-def _bars(
+def _plot_estimates(
     axis: "Axes",
     rows: Sequence[Record],
     key: str,
-    label: str,
     color: str,
     across: Sequence[float] | None = None,
 ) -> None:
-    """Plot estimates with their intervals, by default against the varied value."""
+    """Plot estimates with their intervals, by default against the changed value."""
     x = across or [row["value"] for row in rows]
     estimates = [row[key] for row in rows]
     y = [found["value"] for found in estimates]
     half = [0.0 if found["high"] is None else found["high"] - found["value"] for found in estimates]
-    axis.errorbar(x, y, yerr=half, fmt="o-", color=color, label=label, capsize=3)
+    axis.errorbar(x, y, yerr=half, fmt="o-", color=color, capsize=3, markersize=4)
     axis.set_xscale("log")
 
 
-def _ticks(axis: "Axes", rows: Sequence[Record]) -> None:
-    axis.set_xticks([row["value"] for row in rows], [f"{row['value']:g}" for row in rows])
+def _ticks(axis: "Axes", rows: Sequence[Record], *, percent: bool = False) -> None:
+    spec = ".0%" if percent else "g"
+    axis.set_xticks([row["value"] for row in rows], [f"{row['value']:{spec}}" for row in rows])
     axis.minorticks_off()

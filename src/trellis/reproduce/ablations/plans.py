@@ -1,11 +1,11 @@
-"""The runs of the ablations as data: TRPO's parts varied one at a time, on the swimmer.
+"""The runs of the ablations as data: TRPO with one part changed at a time, on the swimmer.
 
-Every run is single-path TRPO with the paper's settings except for one: no line search, another
-number of CG iterations, another part of the data for the Fisher matrix, another δ, or a penalty C
-instead of the constraint. The unchanged runs are those of the comparison.
+Every run is single-path TRPO with the paper's settings except for one change: no line search,
+another number of CG iterations, another part of the data for the Fisher matrix, another δ, or a
+penalty C instead of the constraint. The unchanged runs are those of the comparison.
 
-δ is varied by factors of nine and C by factors of three. Both change the length of a step, which is
-proportional to √δ and 1/C, by factors of three.
+δ changes by factors of nine and C by factors of three. The length of a step is proportional to √δ
+and to 1/C, so both change it by factors of three.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +23,17 @@ PENALTIES = [float(f"{3.0**power:.3g}") for power in range(-2, 3)]
 
 @dataclass(frozen=True)
 class Variation:
-    """One changed setting of the step."""
+    """One change of the step settings."""
 
     group: str
-    """Part of TRPO that is varied."""
+    """Changed part of TRPO."""
     value: float
     changes: Mapping[str, Any]
-    """Changed settings of the step; none for the unchanged method."""
+    """Changed step settings; empty for the unchanged method."""
 
     @property
     def name(self) -> str:
-        """Name of its runs."""
+        """Name of the runs without their seed."""
         return f"{self.group}-{self.value:g}"
 
 
@@ -45,7 +45,7 @@ def _varied(
 
 
 VARIATIONS = (
-    # Without a line search at the δ of the paper and a larger one; max-kl has both with it.
+    # No line search, at the paper's δ and at a larger one; max-kl has the same δ with it.
     Variation("no-line-search", DELTA, {"line_search": False}),
     Variation("no-line-search", DELTAS[3], {"line_search": False, "max_kl": DELTAS[3]}),
     *_varied("cg-iterations", "cg_iterations", (1, 2, 5, 10, 20, 40), 10),

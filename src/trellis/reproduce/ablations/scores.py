@@ -1,4 +1,4 @@
-"""What the runs of an ablation achieved, as plain numbers."""
+"""Scores and curves of an ablation as plain numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from trellis.reproduce.run_plan import RunPlan
 
 
 def variation_record(variation: Variation, plans: Sequence[RunPlan]) -> dict[str, Any]:
-    """Return the runs of one variation, and the means over them."""
+    """Return the runs of one variation and the means over them."""
     logs = [plan.rows for plan in plans]
     value = variation.value
     if variation.group == "fisher-fraction":
@@ -37,7 +37,7 @@ def variation_record(variation: Variation, plans: Sequence[RunPlan]) -> dict[str
 
 
 def run_record(plan: RunPlan, rows: Log) -> dict[str, Any]:
-    """Return what one run achieved, from its log."""
+    """Return the scores of one run from its log."""
     seen = returns(rows)
     return {
         "run": plan.folder.name,

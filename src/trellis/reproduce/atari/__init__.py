@@ -1,1 +1,1 @@
-"""Table 1 and Figure 5: seven games from pixels."""
+"""Section 8.2 of the paper: Table 1 and Figure 5, seven Atari games."""

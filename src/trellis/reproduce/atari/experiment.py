@@ -1,11 +1,11 @@
-"""Section 8.2: Table 1 and the learning curves of Figure 5, `trellis reproduce atari`.
+"""Table 1 and the learning curves of Figure 5 (Sec. 8.2): `trellis reproduce atari`.
 
-Trains what is missing, evaluates the last policy of every run in the folder, and writes atari.json,
-table.csv, README.md and curves.png. `plans.py` has the runs as data, `scores.py` evaluates
-policies, `table.py` and `figure.py` write the results.
+Trains the missing runs, evaluates the last policy of every run in the folder, and writes
+atari.json, table.csv, the figure and the page. `plans.py` has the runs as data, `scores.py`
+evaluates policies, and `table.py`, `page.py` and `figure.py` write the results.
 
-Every evaluation is written at once and not repeated: a policy is known by its parameters, random
-actions by the rules of the game.
+Every evaluation is written at once and never repeated. The parameters identify a policy, and the
+rules of the game identify random actions.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from trellis import presets
 from trellis.analysis.curves import seconds
 from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
 from trellis.policies.saved import SavedPolicy
-from trellis.reproduce.atari import figure, plans, scores, table
+from trellis.reproduce.atari import figure, page, plans, scores, table
 from trellis.reproduce.atari.plans import GAMES, MODERN, FoundRun
 from trellis.reproduce.atari.scores import EPISODES, summary
 from trellis.reproduce.experiment import (
@@ -27,14 +27,21 @@ from trellis.reproduce.experiment import (
     require_at_least_one,
     require_scale,
 )
-from trellis.reproduce.files import Record, ResultsError, made_by, read_json, write_json
+from trellis.reproduce.files import (
+    Record,
+    ResultsError,
+    made_by,
+    read_json,
+    read_results,
+    write_json,
+)
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say, execute
 from trellis.runs.folder import locked
 
 JSON = "atari.json"
 Found = list[tuple[FoundRun, SavedPolicy]]
-"""Runs and their last policies."""
+"""Runs, each with its last policy."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +53,30 @@ class Atari(TrainingExperiment):
     seeds: int = 1
     runs: Path = Path("runs/atari")
     games: tuple[str, ...] = tuple(GAMES)
-    """Games to play."""
+    """Games to train and evaluate."""
     preset: str = MODERN
-    """Settings: modern/atari, paper/atari-single-path or paper/atari-vine."""
+    """Preset: modern/atari, paper/atari-single-path or paper/atari-vine."""
     steps: int | None = None
-    """Largest number of steps of a run; runs with fewer are continued. Default: the preset's."""
+    """Number of steps of a run; shorter runs continue. Default: the preset's."""
     scale: float = 1.0
-    """Size of an iteration as a part of the paper's, for the paper's presets alone."""
+    """Steps per iteration as a part of the paper's, in (0, 1], for the paper's presets only."""
     report_only: bool = False
-    """Train nothing, and report on all runs in the folder, finished or not."""
+    """Train nothing. Evaluate all runs in the folder, finished or not."""
 
     def __post_init__(self):
         super().__post_init__()
         look_up(GAMES, self.games, "game")
-        look_up(presets.ATARI, (self.preset,), "preset of Atari's")
+        look_up(presets.ATARI, (self.preset,), "Atari preset")
         require_at_least_one(steps=1 if self.steps is None else self.steps)
         require_scale(self.scale)
         if self.preset == MODERN and self.scale != 1:
             raise ValueError(
-                f"scale is for the iterations of the paper's presets; {MODERN} has --steps alone"
+                f"scale applies to the paper's presets only; use --steps to shorten {MODERN}"
             )
 
     @property
     def plans(self) -> list[RunPlan]:
-        """Runs to make, game by game."""
+        """Planned runs, game by game."""
         name = self.preset.replace("/", "-")
         if self.scale != 1:
             name += f"-scale-{self.scale:g}"
@@ -84,7 +91,7 @@ class Atari(TrainingExperiment):
         ]
 
     def run(self, say: Say) -> dict[str, Any]:
-        """Train what is missing, unless only a report is asked for; then report on all runs."""
+        """Train the missing runs, unless `report_only` is set; then report on all runs."""
         if not self.report_only:
             for plan in self.plans:
                 plans.extend(plan)
@@ -94,12 +101,12 @@ class Atari(TrainingExperiment):
     def _report(self, say: Say) -> dict[str, Any]:
         """Write and return the results of all runs of these games, finished or not.
 
-        Results of other games stay as they are.
+        Results of other games do not change.
         """
         found = self._started(say)
         names = {run.name for run, _ in found}
         results = self._update(names)
-        # Random actions by the preset's rules in all games, and by a run's rules in its own.
+        # Random actions use the preset's rules in all games, and a run's rules in its game.
         rules = [(game, dict(presets.ATARI[self.preset].env_options)) for game in self.games]
         rules += [(run.game, dict(run.config.env_options)) for run, _ in found]
         for game, options in rules:
@@ -120,16 +127,24 @@ class Atari(TrainingExperiment):
                 say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
                 evaluation = summary(scores.play_policy(last, EPISODES))
             results = self._update(names, run={**facts, "evaluation": evaluation})
-        table.write(results, self.out)
-        figure.plot(results, self.out / "curves.png")
+        self._write_page(results)
         return results
+
+    def write_pages(self) -> None:
+        """Write table.csv, the figure and the page from atari.json."""
+        self._write_page(read_results(self.out / JSON))
+
+    def _write_page(self, results: Record) -> None:
+        table.write(results, self.out)
+        figure.plot(results, self.out / f"{page.FIGURE}.png")
+        page.write(results, self.out)
 
     def _update(
         self, names: Collection[str], run: Record | None = None, random: Record | None = None
     ) -> dict[str, Any]:
-        """Add a result to atari.json, to which reports on other games may write at the same time.
+        """Add a result to atari.json, which reports on other games may change at the same time.
 
-        Of the runs of this report's games, those with these names are kept.
+        Results of this report's games stay only if their run is in `names`.
         """
         path = self.out / JSON
         self.out.mkdir(parents=True, exist_ok=True)
@@ -158,29 +173,29 @@ class Atari(TrainingExperiment):
         return results
 
     def _started(self, say: Say) -> Found:
-        """Return the runs in the folder that have finished an iteration."""
+        """Return the runs in the folder that have at least one iteration."""
         found: Found = []
         for run in plans.find_runs(self.runs, self.games):
             if not newest_iteration(run.folder / CHECKPOINTS):
-                say(f"{run.name} is left out: it has no iteration yet")
+                say(f"Skipping {run.name}: it has no iteration yet")
                 continue
             for other, _ in found:
                 if other.identity == run.identity:
                     raise ResultsError(
                         f"{other.folder} and {run.folder} have the same settings and the same"
-                        " seed: a mean would count one experiment twice; move one of them away"
+                        " seed, so a mean would count one experiment twice: move one of them away"
                     )
             found.append((run, SavedPolicy.load(run.folder)))
         if not found:
             raise ResultsError(
-                f"there is no run of {', '.join(self.games)} in {self.runs} to report on: leave"
-                " out --report-only to train one, or name the folder with --runs"
+                f"there is no run of {', '.join(self.games)} in {self.runs}: leave out"
+                " --report-only to train one, or name the folder with --runs"
             )
         return found
 
 
 def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
-    """Return what is known of a run without playing: its progress, cost and curve."""
+    """Return the facts about a run that need no evaluation: progress, time and curve."""
     rows = run.rows
     until = [row for row in rows if row["iteration"] <= last.iteration]
     return {

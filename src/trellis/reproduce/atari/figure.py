@@ -1,7 +1,8 @@
-"""Figure 5 from atari.json alone: cost, the negative of the score, against steps, per game.
+"""The learning curves of Figure 5 from atari.json alone: score against steps, a panel per game.
 
 A point is the mean over the training episodes that ended in a hundredth of a run. Every seed has
-its own line, since interrupted runs end anywhere. The dotted line is the cost of random actions.
+its own line, since interrupted runs end anywhere. Figure 5 shows the cost, which is minus the
+score.
 """
 
 import itertools
@@ -17,8 +18,7 @@ from trellis.reproduce.atari.plans import GAMES
 from trellis.reproduce.files import Record, rounded
 
 POINTS = 100
-COLUMNS = 4
-RANDOM_COLOR = "#777777"
+"""Largest number of points of a curve."""
 
 
 def cost_curve(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -39,37 +39,30 @@ def cost_curve(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def plot(results: Record, path: Path) -> None:
-    """Plot a line per run in a panel per game."""
+    """Write a panel per game with a line per run, as PNG and SVG."""
     runs = [run for run in results["runs"] if run["curve"]["steps"]]
     games = [game for game in GAMES if any(run["game"] == game for run in runs)]
     if not games:
         return
     labels = dict.fromkeys(table.label(run) for run in runs)
     colors = dict(zip(labels, itertools.cycle(figures.COLORS), strict=False))
-    columns = min(COLUMNS, len(games))
-    lines = -(-len(games) // columns)
-    size = (max(6.0, 4.2 * columns), 3.6 * lines + 0.6)
-    with figures.open_figure(path, lines, columns, size=size) as (figure, axes):
+    with figures.open_grid(path, len(games), svg=True) as (figure, axes):
         from matplotlib.lines import Line2D
 
-        handles: dict[str, Any] = {}
-        for axis, game in zip(axes.flat, games, strict=False):
-            for run in runs:
-                if run["game"] == game:
-                    curve, name = run["curve"], table.label(run)
-                    (handles[name],) = axis.plot(
-                        curve["steps"], curve["cost"], color=colors[name], linewidth=1.3
-                    )
-            for random in results["random"]:
-                if random["game"] == game:
-                    cost = -random["evaluation"]["mean_score"]
-                    axis.axhline(cost, color=RANDOM_COLOR, linewidth=1, linestyle=":")
-            axis.set(title=GAMES[game], xlabel="steps", ylabel="cost")
+        for axis, game in zip(axes, games, strict=True):
+            here = [run for run in runs if run["game"] == game]
+            for run in here:
+                score = [-cost for cost in run["curve"]["cost"]]
+                axis.plot(run["curve"]["steps"], score, color=colors[table.label(run)])
+            for random in (random for random in results["random"] if random["game"] == game):
+                score = random["evaluation"]["mean_score"]
+                axis.axhline(score, color=figures.GRAY, linewidth=1, linestyle=":")
+            axis.set(title=GAMES[game], xlabel="steps")
             figures.format_counts(axis)
-            axis.grid(alpha=0.25)
-        for axis in axes.flat[len(games) :]:
-            axis.set_visible(False)
-        handles["random actions"] = Line2D([], [], color=RANDOM_COLOR, linestyle=":")
+        figure.supylabel("mean score of training episodes")
+        lines = [Line2D([], [], color=color) for color in colors.values()]
+        lines.append(Line2D([], [], color=figures.GRAY, linestyle=":"))
+        names = [*colors, "random actions"]
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False
+            lines, names, loc="outside lower center", ncols=3, labelcolor="linecolor", frameon=False
         )

@@ -1,11 +1,11 @@
-"""The runs of Section 8.2 as data: those to be made, and those that a folder holds.
+"""The runs of Section 8.2 as data: planned runs, and the runs in a folder.
 
-A run is one game, preset and seed. The paper's presets have 500 iterations of Table 3's steps;
-`scale` makes the iterations smaller (fewer paths; fewer trunks and branching states with vine),
-never fewer. `steps` ends any run early, and more steps continue it.
+A run is one game, preset and seed. The paper's presets have 500 iterations with the steps of Table
+3. `scale` makes the iterations smaller (fewer paths; with vine, fewer trunks and branch states),
+and their number stays. `steps` ends a run early, and more steps continue it.
 
-A report uses every run that it finds, finished or not, however it was started: a run is known by
-its settings, not by the name of its folder.
+A report uses every run that it finds, finished or not. The settings identify a run, not the name of
+its folder.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ GAMES = {
     "Seaquest": "Seaquest",
     "SpaceInvaders": "Space Invaders",
 }
-"""The columns of Table 1: a game by its name in ALE's ids, and in the paper."""
+"""The games of Table 1 in its order: name in ALE's ids, and name in the paper."""
 MODERN = "modern/atari"
 PRESETS = tuple(presets.ATARI)
 
 
 def settings(game: str, preset: str, steps: int | None = None, scale: float = 1.0) -> TrainConfig:
-    """Return the settings of a game's runs; `steps` ends them early."""
+    """Return the settings of a game's runs; `steps` ends a run early."""
     # The report evaluates the last policy, so training needs no evaluations.
     config = dataclasses.replace(presets.resolve(env_id(game), preset), eval_every=0)
     if preset == MODERN:
@@ -58,7 +58,7 @@ def env_id(game: str) -> str:
 
 
 def extend(plan: RunPlan) -> None:
-    """Extend a run that was planned with fewer steps to those of the plan."""
+    """Extend a run that was planned with fewer steps to the steps of the plan."""
     if not plan.has_started:
         return
     wanted, found = plan.config, read_config(plan.folder)
@@ -72,20 +72,20 @@ def extend(plan: RunPlan) -> None:
 
 @dataclass(frozen=True)
 class FoundRun(LoggedRun):
-    """A run of one of the games, by one of the presets."""
+    """A run of one of the games with one of the presets."""
 
     name: str
-    """Path of its folder within that of the runs."""
+    """Path of the run's folder, relative to the folder of all runs."""
     game: str
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What no two runs of a report may share."""
+        """Game, preset, changed settings and seed, which no two runs of a report may share."""
         return self.game, self.config.preset, self.differs, self.config.seed
 
     @property
     def differs(self) -> dict[str, Any]:
-        """Settings that are not the preset's by full name, such as a smaller iteration."""
+        """Settings that differ from the preset, by full name."""
         own = settings_of(self.config)
         preset = settings_of(presets.resolve(self.config.env, self.config.preset))
         return {k: own.get(k) for k in sorted(own | preset) if own.get(k) != preset.get(k)}

@@ -1,8 +1,8 @@
 """Scores of policies and of uniform random actions in the games, episode by episode.
 
-Actions are sampled from the policy, as in training. The most probable action can get stuck for half
-an hour of play where the game waits for another one (Breakout, until it is told to serve the ball).
-An episode ends with the game, or after 108,000 frames.
+Actions are sampled from the policy, as in training. The most probable action can get stuck: in
+Breakout the game waits until the policy serves the ball. An episode ends with the game, or after
+108,000 frames.
 """
 
 import contextlib
@@ -21,24 +21,25 @@ from trellis.runs.provenance import commit
 from trellis.training.evaluation import Evaluation, evaluate_saved, play
 
 EPISODES = 30
-ACTIONS = "drawn from the policy"
+"""Number of episodes of an evaluation."""
+ACTIONS = "sampled from the policy"
 RANDOM_SEED = 0
 
 
 def fingerprint(policy: SavedPolicy) -> str:
-    """Return what identifies a policy that has been evaluated."""
+    """Return a hash that identifies a policy."""
     moments = policy.observation_moments
     parts = policy.theta, moments.count, moments.mean, moments.squares
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
 def play_policy(policy: SavedPolicy, episodes: int) -> Evaluation:
-    """Play episodes of a run's game, from the seeds of `trellis eval`."""
+    """Play episodes with a policy, with the seeds of `trellis eval`."""
     return evaluate_saved(policy, episodes, stochastic=True)
 
 
 def play_random(env_id: str, options: Mapping[str, Any], episodes: int) -> Evaluation:
-    """Play episodes of uniform random actions by the rules in `options`."""
+    """Play episodes with uniform random actions under the rules in `options`."""
     with contextlib.closing(envs.make(env_id, episodes, **options)) as env:
         rng = stream(RANDOM_SEED, Purpose.EVALUATION)
         seeds = rng.integers(2**31, size=episodes)

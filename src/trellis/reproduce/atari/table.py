@@ -1,7 +1,7 @@
-"""Table 1 with our rows below the paper's: as numbers, as table.csv, and as a README.
+"""Table 1 of the paper with our rows below: as numbers, as text and as table.csv.
 
 Our scores are means over seeds of the mean over episodes. The 95% interval is over seeds, or over
-the episodes of a single run. A score is above random actions if its interval lies wholly above that
+the episodes of a single run. A score is above random if its whole interval lies above the interval
 of random actions under the same rules.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from trellis.analysis.labels import assignment, short
-from trellis.analysis.statistics import interval_text, mean_interval
+from trellis.analysis.statistics import mean_interval
 from trellis.presets.paper import ATARI_ITERATIONS, ATARI_STEPS_PER_ITERATION
 from trellis.reproduce import files
 from trellis.reproduce.atari.plans import GAMES, PRESETS
 from trellis.reproduce.files import Record
+from trellis.reproduce.page import BLANK
 
-BLANK = "–"
 PAPER = {
     "random": (354, 1.2, 0, -20.4, 157, 110, 179),
     "human (Mnih et al. 2013)": (7456, 31.0, 368, -3.0, 18900, 28010, 3690),
@@ -28,33 +28,33 @@ PAPER = {
     "TRPO, single path": (1425.2, 10.8, 534.6, 20.9, 1973.5, 1908.6, 568.4),
     "TRPO, vine": (859.5, 34.2, 430.8, 20.9, 7732.5, 788.4, 450.2),
 }
-"""Table 1 of the paper, games in the order of `GAMES`."""
+"""Table 1 of the paper, with the games in the order of `GAMES`."""
 PAPER_STEPS = {
     "TRPO, single path": ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION["single-path"],
     "TRPO, vine": ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION["vine"],
 }
-"""Simulator steps by Table 3."""
+"""Simulator steps in Table 3."""
 
 
 def label(run: Record) -> str:
-    """Return the row that a run belongs to: its preset, and the settings that differ from it."""
+    """Return the name of a run's row: its preset and the settings that differ from it."""
     words = [assignment(key, *short([value])) for key, value in run["differs"].items()]
     return ", ".join([run["preset"], *words])
 
 
 def random_label(random: Record) -> str:
-    """Return the row of random actions under some rules."""
+    """Return the name of the row of random actions under some rules."""
     return f"random actions ({_options(random['env_options'])})"
 
 
 def find_random(randoms: Iterable[Record], game: str, options: Mapping[str, Any]) -> Record | None:
-    """Return the result of random actions in a game under these rules, if there is one."""
+    """Return the result of random actions in a game under these rules, or None."""
     same = (r for r in randoms if r["game"] == game and r["env_options"] == options)
     return next(same, None)
 
 
 def rows(runs: Sequence[Record], randoms: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return our rows: random actions first, then the presets, with a cell per game."""
+    """Return our rows with a cell per game: random actions first, then the presets."""
     found: dict[str, dict[str, Any]] = {}
     ordered = sorted(runs, key=lambda run: PRESETS.index(run["preset"]))
     for name, record in (
@@ -70,7 +70,7 @@ def rows(runs: Sequence[Record], randoms: Sequence[Record]) -> list[dict[str, An
 
 
 def _cell(records: Sequence[Record], randoms: Sequence[Record]) -> dict[str, Any]:
-    """Return the cell of one row and game: of random actions, or of runs with different seeds."""
+    """Return the cell of one row and game, from random actions or from runs with other seeds."""
     first = records[0]
     score = mean_interval([record["evaluation"]["mean_score"] for record in records])
     interval = score.interval if len(records) > 1 else first["evaluation"]["interval_95"]
@@ -90,7 +90,7 @@ def _cell(records: Sequence[Record], randoms: Sequence[Record]) -> dict[str, Any
 
 
 def table(results: Record) -> list[list[str]]:
-    """Return Table 1 as texts, the paper's rows and ours; the first row is the heading."""
+    """Return Table 1 as text, with the heading in the first row, the paper's rows, then ours."""
     lines = [["", "from", "steps", *GAMES.values()]]
     for name, scores in PAPER.items():
         steps = count(PAPER_STEPS[name]) if name in PAPER_STEPS else BLANK
@@ -99,62 +99,16 @@ def table(results: Record) -> list[list[str]]:
         cells = [row["games"].get(game) for game in GAMES]
         steps = [value for cell in cells if cell for value in cell.get("steps", ())]
         scores = [BLANK if cell is None else f"{cell['mean_score']:.1f}" for cell in cells]
-        lines.append([row["row"], "here", _range(steps), *scores])
+        lines.append([row["row"], "here", steps_range(steps), *scores])
     return lines
 
 
 def write(results: Record, out: Path) -> None:
-    """Write table.csv and README.md, from the numbers in atari.json alone."""
+    """Write table.csv from the numbers in atari.json."""
     heading, *lines = table(results)
     columns = ["row", *heading[1:]]
     rows = (dict(zip(columns, line, strict=True)) for line in lines)
     files.write_csv(out / "table.csv", columns, rows)
-    (out / "README.md").write_text(_readme(results), encoding="utf-8")
-
-
-def _readme(results: Record) -> str:
-    settings = results["settings"]
-    heading, *rows = table(results)
-    makers = files.maker_lines(
-        ((run["run"], run) for run in results["runs"]), ", ", name_single=True
-    )
-    lines = [
-        "# Atari, Table 1 and Figure 5",
-        "",
-        *makers,
-        *files.markdown_table(heading, rows),
-        "",
-        f"Scores of ours are means over {settings['episodes']} episodes of the last policy, actions"
-        f" {settings['actions']}. Steps are the agent's. A run that is not finished stands with the"
-        " steps that it has. Random actions are uniform, measured by the same rules.",
-        "",
-        "## Runs",
-        "",
-        *_details(results),
-        "",
-        "The 95% interval is over seeds, or over the episodes of a single run. It is above random"
-        " where all of it is above the interval of random actions by the same rules.",
-    ]
-    if any(run["curve"]["steps"] for run in results["runs"]):
-        lines += ["", "![Learning curves](curves.png)"]
-    return "\n".join(lines) + "\n"
-
-
-def _details(results: Record) -> list[str]:
-    heading = ("preset", "game", "seeds", "steps", "finished", "score", "95% interval")
-    verdict = {True: "yes", False: "no", None: BLANK}
-    lines = [
-        (
-            *(row["row"], GAMES[game], str(len(cell["seeds"])), _range(cell["steps"])),
-            *(verdict[cell["finished"]], f"{cell['mean_score']:.1f}"),
-            interval_text(*cell["interval_95"], blank=BLANK),
-            *(verdict[cell["above_random"]], f"{cell['mean_minutes']:.0f}"),
-        )
-        for row in results["rows"]
-        if row["preset"] is not None
-        for game, cell in row["games"].items()
-    ]
-    return files.markdown_table((*heading, "above random", "minutes"), lines)
 
 
 def count(steps: float) -> str:
@@ -165,10 +119,11 @@ def count(steps: float) -> str:
     return f"{steps:g}"
 
 
-def _range(steps: Sequence[int]) -> str:
+def steps_range(steps: Sequence[int]) -> str:
+    """Return the smallest and the largest number of steps as one short text."""
     ends = list(dict.fromkeys(count(f(steps)) for f in (min, max))) if steps else [BLANK]
     return " to ".join(ends)
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    return json.dumps(options, sort_keys=True).strip("{}").replace('"', "") or "as they are"
+    return json.dumps(options, sort_keys=True).strip("{}").replace('"', "") or "default rules"

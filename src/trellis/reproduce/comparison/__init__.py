@@ -1,1 +1,1 @@
-"""Section 8.1: every method on the paper's tasks."""
+"""Section 8.1 of the paper: every method on the paper's tasks."""

@@ -1,8 +1,8 @@
-"""Section 8.1's comparison: train what is missing, choose swept settings, compare.
+"""The comparison of Section 8.1: `trellis reproduce cartpole` and `trellis reproduce locomotion`.
 
-`trellis reproduce cartpole` and `trellis reproduce locomotion`. `plans.py` has the runs as data,
-`gait.py` evaluates policies, `scores.py` and `claims.py` turn runs into numbers and verdicts, and
-`table.py` and `figure.py` write them.
+Trains the missing runs, chooses the swept settings and compares the methods. `plans.py` has the
+runs as data, and `gait.py` evaluates policies. `scores.py` and `claims.py` turn runs into numbers
+and verdicts. `table.py`, `page.py` and `figure.py` write them.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from trellis.reproduce.comparison import gait, plans
 from trellis.reproduce.comparison.claims import OURS, TRPO
 from trellis.reproduce.comparison.plans import METHODS, STANDARD, TASKS, ComparedTask, Method
 from trellis.reproduce.comparison.scores import method_record, sweep_record
-from trellis.reproduce.comparison.table import refuse_less, write_task
+from trellis.reproduce.comparison.table import read_tasks, refresh, refuse_less, write_task
 from trellis.reproduce.experiment import TrainingExperiment, command, look_up, require_scale
-from trellis.reproduce.files import made_by
+from trellis.reproduce.files import ResultsError, made_by
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say, execute
 
@@ -33,12 +33,12 @@ class Locomotion(TrainingExperiment):
     tasks: tuple[str, ...] = ("swimmer", "hopper", "walker")
     """Tasks to run: swimmer, hopper, walker."""
     methods: tuple[str, ...] = STANDARD
-    """Methods to compare. There are also trpo-vine-of-states, trpo-vine-bootstrap and
+    """Methods to compare. Also available: trpo-vine-of-states, trpo-vine-bootstrap and
     trpo-vine-short."""
     scale: float = 1.0
-    """Size of an iteration as a part of the paper's; their number stays."""
+    """Steps per iteration as a part of the paper's, in (0, 1]. The number of iterations stays."""
     vine_scale: float | None = None
-    """The same for vine alone. Default: that of the other methods."""
+    """Scale of the vine methods. Default: the scale of the other methods."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -46,7 +46,7 @@ class Locomotion(TrainingExperiment):
             require_scale(self.scale_of(method))
             if method.optional and "cartpole" in self.tasks:
                 raise ValueError(
-                    f"{method.name} has the steps of Table 2, which has no column for the"
+                    f"{method.name} needs the steps of Table 2, which has no column for the"
                     " cart-pole: use trpo-vine"
                 )
         look_up(TASKS, self.tasks, "task")
@@ -60,17 +60,17 @@ class Locomotion(TrainingExperiment):
         return [(TASKS[task], method) for task in self.tasks for method in self._methods]
 
     def scale_of(self, method: Method) -> float:
-        """Return the scale that applies to a method."""
+        """Return the scale of a method."""
         return self.vine_scale if method.vine and self.vine_scale is not None else self.scale
 
     def swept(self, task: ComparedTask, method: Method) -> list[RunPlan]:
-        """Return a run for each value of the setting that is swept; none without such a setting."""
+        """Return one run per value of the swept setting; none if the method has no such setting."""
         values = plans.swept_values(task, method) if method.swept else []
         seed = [plans.SWEEP_SEED]
         return [plan for value in values for plan in self._plans(task, method, seed, value)]
 
     def compared(self, task: ComparedTask, method: Method, value: float | None) -> list[RunPlan]:
-        """Return a run per seed; `value` is the one that the sweep chose."""
+        """Return one run per seed, with the `value` that the sweep chose."""
         return self._plans(task, method, range(self.seeds), value)
 
     def _plans(
@@ -83,7 +83,7 @@ class Locomotion(TrainingExperiment):
         return self.plan_seeds(stem, plans.settings(task, method, scale, **step), seeds)
 
     def run(self, say: Say) -> None:
-        """Train what is missing, and write the results of each task."""
+        """Train the missing runs, and write the results of each task."""
         for task, method in self._pairs:
             refuse_less(self.out, task.name, method, self.scale_of(method), self.seeds)
         self._train(say)
@@ -91,8 +91,17 @@ class Locomotion(TrainingExperiment):
             say(f"Evaluating the final policies of {name}")
             write_task(self.out, name, self._results(TASKS[name], say))
 
+    def write_pages(self) -> None:
+        """Write the figures, tables, claims and the page from the JSON files in the folder."""
+        if not read_tasks(self.out):
+            raise ResultsError(
+                f"{self.out} has no results of a task: leave out --rewrite to train, or name the"
+                " folder with --out"
+            )
+        refresh(self.out)
+
     def _train(self, say: Say) -> None:
-        """Train the sweeps and what needs none, then the methods with the settings they chose."""
+        """Train the sweeps and the methods without one, then the methods with the chosen values."""
         first = [
             plan
             for task, method in self._pairs
@@ -103,20 +112,20 @@ class Locomotion(TrainingExperiment):
         for task, method in self._pairs:
             value = self._choose(task, method)
             if value is not None:
-                say(f"{task.name}, {method.label}: the best {method.swept} is {value:g}")
+                say(f"{task.title}, {method.label}: the best {method.swept} is {value:g}")
                 winners += self.compared(task, method, value)
         if winners:
             execute(winners, self.parallel, say)
 
     def _choose(self, task: ComparedTask, method: Method) -> float | None:
-        """Return the value of the run that did best at the end of training; None without sweep."""
+        """Return the value with the best return at the end of training; None without a sweep."""
         if method.swept is None:
             return None
         best = max(self.swept(task, method), key=lambda plan: training_return(plan.rows))
         return float(getattr(best.config.step, method.swept))
 
     def _results(self, task: ComparedTask, say: Say) -> dict[str, Any]:
-        """Return what the file of a task holds; record the videos that go with it."""
+        """Return the contents of a task's file, and record its videos."""
         methods, sweeps, videos = {}, {}, {}
         for method in self._methods:
             value = self._choose(task, method)
@@ -135,7 +144,7 @@ class Locomotion(TrainingExperiment):
                 if failure is None:
                     videos[method.name] = name
                 else:
-                    say(f"no video of {task.name}, {method.label}: {failure}")
+                    say(f"No video of {task.name}, {method.label}: {failure}")
         return {
             "env": task.env,
             "iterations": plans.ITERATIONS,
@@ -155,6 +164,6 @@ class CartPoleComparison(Locomotion):
 
 
 def _typical(runs: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
-    """Return the run in the middle; of two, the better."""
+    """Return the run with the median return; the better one of two."""
     order = sorted(range(len(runs)), key=lambda index: played[index].returns.mean())
     return runs[order[len(order) // 2]]

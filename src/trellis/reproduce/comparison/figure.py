@@ -1,72 +1,124 @@
-"""The figure of a task of the comparison, like Figure 4, from the task's JSON alone.
+"""The figures of a task of the comparison, like Figure 4, from the task's JSON alone.
 
-It shows the return against steps and against seconds, and the cost per time step that the paper
-seems to plot, with a line at −1 where standing still achieves that.
+TASK.png has a panel per method: the return of its training episodes against simulator steps.
+TASK-cost.png has the cost per time step, which Figure 4 seems to plot, for tasks with a reward for
+not falling. A method whose runs all had the machine to themselves also gets a panel against
+training time. Runs that share cores get none: their time depends on the other runs.
 """
 
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trellis.analysis import figures
+from trellis.analysis.figures import EndLabel
+from trellis.reproduce.comparison.claims import label
 from trellis.reproduce.comparison.plans import METHODS
 from trellis.reproduce.files import Record
 
-PANELS = (
-    ("return_by_steps", "simulator steps", "mean return of training episodes"),
-    ("return_by_seconds", "seconds of training", "mean return of training episodes"),
-    ("cost_by_steps", "simulator steps", "cost per time step"),
-)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REFERENCE = "trpo"
+"""Method that every panel shows as a gray line."""
+TITLE_WIDTH = 22
+"""Letters per line of a panel's title."""
 
 
-def plot(title: str, task: Record, path: Path) -> None:
-    """Plot one task: a line per method, the mean over seeds with its 95% band."""
-    with figures.open_figure(path, columns=3, size=(16, 5.6)) as (figure, panels):
-        axes = panels[0]
-        for axis, (panel, across, up) in zip(axes, PANELS, strict=True):
-            means: list[float] = []
-            for method, record in task["methods"].items():
-                curve = record["curves"][panel]
-                means += curve["mean"]
-                if curve["x"]:
-                    color, name = METHODS[method].color, label(record)
-                    figures.plot_band(axis, **curve, color=color, label=name, linewidth=1.6)
-            axis.set(xlabel=across, ylabel=up, ylim=figures.limits(means))
-            axis.set_xlim(left=0)
-            axis.grid(alpha=0.25)
-            if across == "simulator steps":
-                figures.format_counts(axis)
-        if task["standing_reward"] is not None:
-            cost = -task["standing_reward"]
-            axes[2].axhline(cost, color="black", linewidth=1, linestyle=":")
-            axes[2].annotate(
-                f"standing still: {cost:g}", (0.98, cost), xycoords=("axes fraction", "data"),
-                ha="right", va="bottom", fontsize=9,
-            )  # fmt: skip
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
-        )
-        figure.suptitle(f"{title}, {task['iterations']} iterations{scale_words(title, task)}")
+def plot(task: Record, out: Path, name: str) -> None:
+    """Write the figures of one task as PNG and SVG.
+
+    Args:
+        task: Contents of the task's file.
+        out: Folder for the figures.
+        name: Name of the task.
+    """
+    _plot_returns(task["methods"], out / f"{name}.png")
+    if task["standing_reward"] is not None:
+        _plot_costs(task, out / f"{name}-cost.png")
 
 
-def label(record: Record) -> str:
-    """Return the method, the swept setting and the number of seeds."""
-    words = record["label"]
+def was_timed(record: Record) -> bool:
+    """Return whether every run of a method had all cores, as with `--parallel 1`."""
+    return all(run["threads"] == 0 for run in record["runs"])
+
+
+def full_label(method: str, record: Record) -> str:
+    """Return the name of a method and its swept setting."""
+    words = label(method, record)
     if record["swept"]:
         words += f", {record['swept']['setting']} {record['swept']['value']:g}"
-    count = len(record["runs"])
-    return f"{words} ({count} seed{'s' * (count > 1)})"
+    return words
 
 
-def scale_words(name: str, task: Record) -> str:
-    """Return what part of the paper's steps an iteration has."""
-    # The cart-pole has no column in the paper's table.
-    full = "our full number of" if name == "cartpole" else "Table 2's"
-    scales: dict[float, list[str]] = {}
-    for record in task["methods"].values():
-        scales.setdefault(record["scale"], []).append(record["label"])
-    if set(scales) == {1.0}:
-        return f" of {full} steps"
-    if len(scales) == 1:
-        return f", each scaled to {next(iter(scales)):g} of {full} steps"
-    words = [f"{', '.join(labels)}: {scale:g}" for scale, labels in scales.items()]
-    return f"\nsteps of an iteration as a part of {full}: {'; '.join(words)}"
+def _plot_returns(methods: Mapping[str, Record], path: Path) -> None:
+    """Plot the return against steps, a panel per method, and against time where it was timed."""
+    shown = {
+        method: record
+        for method, record in methods.items()
+        if record["curves"]["return_by_steps"]["x"]
+    }
+    timed = {method: record for method, record in shown.items() if was_timed(record)}
+    means = [
+        value for record in shown.values() for value in record["curves"]["return_by_steps"]["mean"]
+    ]
+    panels = len(shown) + len(timed)
+    with figures.open_grid(path, panels, svg=True, sharey=True) as (figure, axes):
+        for axis, (method, record) in zip(axes, shown.items(), strict=False):
+            if method != REFERENCE and REFERENCE in shown:
+                curve = shown[REFERENCE]["curves"]["return_by_steps"]
+                axis.plot(curve["x"], curve["mean"], color=figures.GRAY, linewidth=1)
+            _plot_curve(axis, method, record, "return_by_steps")
+            axis.set_xlabel("simulator steps")
+            figures.format_counts(axis)
+        for axis, (method, record) in zip(axes[len(shown) :], timed.items(), strict=True):
+            size, unit = figures.time_unit(record["curves"]["return_by_seconds"]["x"][-1])
+            _plot_curve(axis, method, record, "return_by_seconds", scale=size)
+            axis.set_xlabel(f"training time ({unit})")
+            axis.set_xlim(left=0)
+        axes[0].set_ylim(figures.limits(means))
+        figure.supylabel("mean return of training episodes")
+        reference = REFERENCE in shown and len(shown) > 1
+        gray = f"Gray: {METHODS[REFERENCE].label}. " if reference else ""
+        figures.add_note(figure, f"{gray}Band: 95% interval over seeds.")
+
+
+def _plot_curve(
+    axis: "Axes", method: str, record: Record, name: str, *, scale: float = 1.0
+) -> None:
+    """Plot the mean over seeds with its 95% band; `scale` divides the horizontal axis."""
+    curve = record["curves"][name]
+    across = [x / scale for x in curve["x"]]
+    band = (curve["mean"], curve["low"], curve["high"])
+    figures.plot_band(axis, across, *band, color=METHODS[method].color)
+    axis.set_title("\n".join(textwrap.wrap(full_label(method, record), TITLE_WIDTH)))
+
+
+def _plot_costs(task: Record, path: Path) -> None:
+    """Plot the cost per time step of all methods against steps, with a label per line."""
+    cost = -task["standing_reward"]
+    curves = {
+        method: record["curves"]["cost_by_steps"]
+        for method, record in task["methods"].items()
+        if record["curves"]["cost_by_steps"]["x"]
+    }
+    with figures.open_figure(path, size=(figures.WIDTH, 4.0), svg=True) as (_, axes):
+        axis = axes[0, 0]
+        ends = []
+        for method, curve in curves.items():
+            about = METHODS[method]
+            style = "--" if about.search else "-"
+            axis.plot(curve["x"], curve["mean"], style, color=about.color)
+            name = label(method, task["methods"][method])
+            ends.append(EndLabel(curve["x"][-1], curve["mean"][-1], name, about.color))
+        means = [value for curve in curves.values() for value in curve["mean"]]
+        axis.set(
+            xlabel="simulator steps",
+            ylabel="cost per time step (lower is better)",
+            ylim=figures.limits([*means, cost]),
+        )
+        figures.format_counts(axis)
+        axis.axhline(cost, color=figures.GRAY, linewidth=1, linestyle=":")
+        ends.append(EndLabel(axis.get_xlim()[1], cost, "standing still", figures.GRAY))
+        figures.label_ends(axis, ends)

@@ -1,7 +1,7 @@
-"""What the final policy of a run does: returns, lengths and forward velocity of its episodes.
+"""Evaluation of a final policy: returns, lengths and forward velocities of its episodes.
 
-The episodes are those of `trellis eval`: the same seeds, and usually no exploration noise. The
-environments report how fast they move (`x_velocity` in `env.info`).
+The episodes are those of `trellis eval`, with the same seeds and usually without exploration noise.
+The environments report their velocity as `x_velocity` in `env.info`.
 """
 
 import subprocess
@@ -18,10 +18,11 @@ from trellis.training.evaluation import Evaluation, evaluate_saved
 
 EPISODES = 20
 WALKS_LENGTH = 500
-"""Steps of 1,000 that the median episode of a gait lasts at least."""
+"""Smallest length of the median episode of a gait, in steps; an episode has at most 1,000."""
 WALKS_VELOCITY = 0.7
-"""Mean velocity of a gait in m/s, at least."""
+"""Smallest mean velocity of a gait in m/s."""
 VIDEO_STEPS = 250
+"""Length of a video in steps."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Episodes(Evaluation):
     """Episodes of one policy."""
 
     velocities: np.ndarray | None
-    """Mean forward velocity of each episode in m/s; None for a task without one."""
+    """Mean forward velocity of each episode in m/s; None if the task has no velocity."""
 
     def summary(self) -> dict[str, Any]:
-        """Return the episodes as plain numbers."""
+        """Return the statistics of the episodes as plain numbers."""
         found = {
             "episodes": self.episodes,
             "mean_return": self.mean_return,
@@ -62,7 +63,7 @@ def evaluate(folder: Path, episodes: int = EPISODES) -> Episodes:
 
 
 def record_video(folder: Path, path: Path) -> str | None:
-    """Record a short video of the last policy; return why there is none, if recording fails."""
+    """Record a short video of the last policy; return the error message if that fails."""
     arguments = ["record", str(folder), "--out", str(path), "--max-steps", str(VIDEO_STEPS)]
     # In its own process: MuJoCo's renderer has to be chosen before MuJoCo is imported.
     result = subprocess.run(command(arguments), capture_output=True, text=True)

@@ -1,11 +1,11 @@
 """The runs of Section 8.1's comparison as data: task × method × seed.
 
-Every run has 200 iterations of the steps in Table 2. `scale` makes the iterations smaller (fewer
-paths; fewer trunks and branching states with vine), never fewer. CEM and CMA choose the size of
-their iterations, so they get the simulator steps of single path instead.
+Every run has 200 iterations with the steps of Table 2. `scale` makes the iterations smaller (fewer
+paths; with vine, fewer trunks and branch states), and their number stays. CEM and CMA choose the
+size of their iterations, so they get the simulator steps of single path instead.
 
-Methods with a setting that the paper does not give are swept in factors of three, one run per
-value. The sweep has its own seed, so that the choice does not favour the runs that are compared.
+Some methods have a setting that the paper does not give. It is swept in factors of three, one run
+per value. The sweep has its own seed, so that the choice does not favor the compared runs.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trellis import presets
+from trellis.analysis import figures
 from trellis.config import SamplingConfig, TrainConfig
 from trellis.presets.paper import PAPER_ITERATIONS
 
@@ -22,14 +23,16 @@ ITERATIONS = PAPER_ITERATIONS
 
 @dataclass(frozen=True)
 class ComparedTask:
-    """A task of the paper, and what standing still is worth in it."""
+    """A task of the paper."""
 
     name: str
+    title: str
+    """Name on pages and in figures."""
     env: str
     exponents: tuple[int, ...]
-    """Powers of 3 that are tried as the multiplier 1/λ; TRPO's own steps are near the middle."""
+    """Powers of 3 that the sweep tries as the multiplier 1/λ; TRPO's steps are near the middle."""
     standing_reward: float | None = None
-    """Reward of a time step without forward velocity."""
+    """Reward of a time step without forward velocity; None if it is not of interest."""
     moves: bool = True
     """Whether the task has a forward velocity."""
 
@@ -37,76 +40,120 @@ class ComparedTask:
 TASKS = {
     task.name: task
     for task in (
-        ComparedTask("cartpole", "trellis/PaperCartPole-v0", tuple(range(-4, 2)), moves=False),
-        ComparedTask("swimmer", "trellis/PaperSwimmer-v0", tuple(range(-3, 3))),
-        ComparedTask("hopper", "trellis/PaperHopper-v0", tuple(range(-5, 0)), standing_reward=1.0),
-        ComparedTask("walker", "trellis/PaperWalker-v0", tuple(range(-5, 0)), standing_reward=1.0),
+        ComparedTask(
+            *("cartpole", "cart-pole", "trellis/PaperCartPole-v0", tuple(range(-4, 2))),
+            moves=False,
+        ),
+        ComparedTask("swimmer", "swimmer", "trellis/PaperSwimmer-v0", tuple(range(-3, 3))),
+        ComparedTask(
+            *("hopper", "hopper", "trellis/PaperHopper-v0", tuple(range(-5, 0))),
+            standing_reward=1.0,
+        ),
+        ComparedTask(
+            *("walker", "walker", "trellis/PaperWalker-v0", tuple(range(-5, 0))),
+            standing_reward=1.0,
+        ),
     )
 }
 
 
 @dataclass(frozen=True)
 class Method:
-    """A line of the figure."""
+    """A method of the comparison."""
 
     name: str
     label: str
+    """Name on pages and in figures."""
     color: str
+    about: str
+    """Description of at most 15 words."""
     vine: str | None = None
-    """Ending of the task's preset for vine, if the method samples by vine."""
+    """Ending of the name of the task's vine preset; None if the method does not use vine."""
     swept: str | None = None
-    """Setting of the step that is swept."""
+    """Step setting that the sweep varies, if any."""
     search: bool = False
-    """Whether the method is derivative-free: it has a budget of steps, not of iterations."""
+    """Whether the method is derivative-free. Its budget is steps, not iterations."""
     optional: bool = False
-    """Whether the method is compared only if it is named."""
+    """Whether the method runs only if the user names it."""
 
     @property
     def method(self) -> str:
-        """Update rule or search method."""
+        """Name of the update rule or search method."""
         return "trpo" if self.vine else self.name
 
 
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK = figures.COLORS
 _VINES = {
-    "vine": ("vine", "#D55E00"),
-    "vine-of-states": ("vine of as many states", "#7B241C"),
-    "vine-bootstrap": ("vine with a critic", "#F5B7B1"),
-    "vine-short": ("vine of short rollouts with a critic", "#C0392B"),
+    "vine": ("vine", VERMILION, "TRPO with vine sampling, as in the paper."),
+    "vine-of-states": (
+        *("vine with 4× states", PURPLE),
+        "Vine with as many branch states as Table 2 has Q-values.",
+    ),
+    "vine-bootstrap": (
+        *("vine with critic", ORANGE),
+        "Vine with a critic at the end of rollouts (not in the paper).",
+    ),
+    "vine-short": (
+        *("short vine with critic", SKY),
+        "Vine with rollouts of 10 steps and a critic (not in the paper).",
+    ),
 }
 METHODS = {
     method.name: method
     for method in (
-        Method("trpo", "TRPO, single path", "#0072B2"),
+        Method("trpo", "TRPO, single path", BLUE, "TRPO with single-path sampling."),
         *(
-            Method(f"trpo-{vine}", f"TRPO, {label}", color, vine=vine, optional=vine != "vine")
-            for vine, (label, color) in _VINES.items()
+            Method(
+                *(f"trpo-{vine}", f"TRPO, {label}", color, about),
+                vine=vine,
+                optional=vine != "vine",
+            )
+            for vine, (label, color, about) in _VINES.items()
         ),
-        Method("natural-gradient", "natural gradient", "#009E73", swept="multiplier"),
-        Method("empirical-fim", "empirical FIM", "#56B4E9"),
-        Method("max-kl", "max KL", "#CC79A7"),
-        Method("cem", "CEM", "#E69F00", search=True),
-        Method("cma", "CMA", "#8B5A2B", search=True),
-        Method("policy-gradient", "policy gradient", "#777777"),
-        Method("kl-penalty", "KL penalty", "#000000", swept="penalty"),
+        Method(
+            *("natural-gradient", "natural gradient", GREEN),
+            "Natural gradient with a fixed multiplier 1/λ, which is swept.",
+            swept="multiplier",
+        ),
+        Method(
+            *("empirical-fim", "empirical FIM", SKY),
+            "TRPO with the Fisher matrix from the covariance of gradients.",
+        ),
+        Method("max-kl", "max KL", PURPLE, "TRPO with a bound on the largest KL of any state."),
+        Method("cem", "CEM", BLACK, "Cross-entropy method (derivative-free).", search=True),
+        Method(
+            *("cma", "CMA", ORANGE),
+            "Covariance matrix adaptation (derivative-free).",
+            search=True,
+        ),
+        Method(
+            *("policy-gradient", "policy gradient", ORANGE),
+            "Gradient steps of fixed length (not in the paper's comparison).",
+        ),
+        Method(
+            *("kl-penalty", "KL penalty", BLACK),
+            "A KL penalty C, which is swept, instead of the constraint.",
+            swept="penalty",
+        ),
     )
 }
 STANDARD = tuple(method.name for method in METHODS.values() if not method.optional)
-"""Methods that are compared by default."""
+"""Methods that run by default."""
 
 
 def folder(task: ComparedTask, scale: float) -> str:
-    """Return the folder of the runs of a task at a scale."""
+    """Return the name of the folder for the runs of a task at a scale."""
     return task.name if scale == 1 else f"{task.name}-scale-{scale:g}"
 
 
 def swept_values(task: ComparedTask, method: Method) -> list[float]:
-    """Return the values to try, smallest first; C of a penalty is about λ, the inverse."""
+    """Return the values to try, smallest first; a penalty C is about λ."""
     powers = task.exponents if method.swept == "multiplier" else [-e for e in task.exponents]
     return [float(f"{3.0**power:.3g}") for power in sorted(powers)]
 
 
 def settings(task: ComparedTask, method: Method, scale: float = 1.0, **step: Any) -> TrainConfig:
-    """Return the settings of a method's runs on a task; `step` changes those of the step."""
+    """Return the settings of a method's runs on a task, with `step` settings changed."""
     preset = "-".join(filter(None, (f"paper/{task.name}", method.vine)))
     config = presets.resolve(task.env, preset)
     sampling = scaled(config.sampling, scale)
@@ -124,7 +171,7 @@ def settings(task: ComparedTask, method: Method, scale: float = 1.0, **step: Any
 
 
 def scaled(sampling: SamplingConfig, scale: float) -> SamplingConfig:
-    """Return the sampling of a smaller iteration."""
+    """Return the sampling settings of a smaller iteration."""
     if not sampling.is_vine:
         return dataclasses.replace(sampling, num_envs=max(1, round(scale * sampling.num_envs)))
     vine = sampling.vine

@@ -1,8 +1,8 @@
 """Scores, curves and sweeps of a comparison as plain numbers, from finished runs.
 
-A score is the mean return of the final policy over 20 episodes without exploration noise, for
-methods that explore in actions and in θ alike. Curves show the training episodes, as in Figure 4,
-on a grid that the seeds share, with a 95% interval (Student's t).
+A score is the mean return of the final policy over 20 episodes without exploration noise, for every
+method. Curves show the training episodes, as in Figure 4: the mean over seeds on a common grid,
+with a 95% interval (Student's t).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,13 @@ from trellis.runs.folder import read_config
 Log = Sequence[Mapping[str, Any]]
 """The metrics of a run's iterations."""
 POINTS = 200
+"""Number of points of a curve."""
 PAPER_MINUTES = {"swimmer": (5, 2), "hopper": (35, 14), "walker": (100, 40)}
 """Computation time of single path and of vine in Table 2."""
 
 
 def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
-    """Return what one run took, and what its final policy does."""
+    """Return the cost of one run and the scores of its final policy."""
     rows = plan.rows
     trained = training_return(rows)
     record = {
@@ -52,12 +53,12 @@ def method_record(
     episodes: Sequence[Episodes],
     value: float | None,
 ) -> dict[str, Any]:
-    """Return a line of the table and of the figure."""
+    """Return the scores and curves of one method on one task."""
     runs = [run_record(plan, played) for plan, played in zip(plans, episodes, strict=True)]
     score = mean_interval([run["mean_return"] for run in runs])
     logs = [plan.rows for plan in plans]
     minutes = None
-    # The paper's times are about iterations of full size.
+    # The paper's times are those of full-size iterations.
     if scale == 1 and method.name in TRPO and task.name in PAPER_MINUTES:
         minutes = PAPER_MINUTES[task.name][method.vine is not None]
     record = {
@@ -84,7 +85,7 @@ def method_record(
 def sweep_record(
     task: ComparedTask, method: Method, plans: Sequence[RunPlan], chosen: float
 ) -> dict[str, Any]:
-    """Return all runs of a sweep, and the value that it chose."""
+    """Return all runs of a sweep and the chosen value."""
     values = swept_values(task, method)
     return {
         "setting": method.swept,
@@ -108,7 +109,7 @@ def returns(rows: Log) -> np.ndarray:
 
 
 def cost_per_step(rows: Log) -> np.ndarray:
-    """Return what Figure 4 seems to plot: minus the reward of a time step, over whole episodes."""
+    """Return minus the mean reward per time step, which Figure 4 seems to plot."""
     return -returns(rows) / _column(rows, "episode_length_mean")
 
 

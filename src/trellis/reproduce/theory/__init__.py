@@ -1,1 +1,1 @@
-"""Section 3 on finite MDPs."""
+"""Section 3 of the paper on finite MDPs: what the guarantee costs."""

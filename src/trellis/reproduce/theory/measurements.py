@@ -1,4 +1,4 @@
-"""Exact measurements on finite MDPs: learning, tightness of the bounds, length of steps."""
+"""Exact measurements on finite MDPs: learning, tightness of the bounds, size of steps."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from trellis.theory.policy_iteration import (
 
 @dataclass(frozen=True)
 class TheorySweep:
-    """Sizes of the problems and what is varied on them."""
+    """Sizes of the problems and the varied settings."""
 
     states: int = 20
     actions: int = 4
     branching: int = 3
-    """States that an action of a Garnet MDP can lead to."""
+    """Number of states that an action of a Garnet MDP can lead to."""
     garnet_gammas: tuple[float, ...] = (0.5, 0.9, 0.99)
     gridworld_gamma: float = 0.95
     chain_states: int = 10
@@ -37,14 +37,14 @@ class TheorySweep:
     """δ of the trust regions."""
     iterations: int = 200
     distances: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    """Steps of the mixtures on which the bounds are compared."""
+    """Steps of the mixtures for which the bounds are compared."""
     tightness_gamma: float = 0.9
-    """Discount of that comparison, one of `garnet_gammas`: the figure shows its learning, too."""
+    """Discount of that comparison; one of `garnet_gammas`, since the figure shows its learning."""
     step_gammas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 
 
 def methods(sweep: TheorySweep) -> dict[str, PolicyUpdate]:
-    """Return the methods by their name in the results."""
+    """Return the methods by name."""
     return {
         "Algorithm 1": algorithm1,
         "conservative policy iteration": conservative_policy_iteration,
@@ -55,7 +55,7 @@ def methods(sweep: TheorySweep) -> dict[str, PolicyUpdate]:
 
 
 def problems(sweep: TheorySweep, seeds: int) -> dict[str, list[FiniteMDP]]:
-    """Return the MDPs by their name in the results: one, or one per seed."""
+    """Return the MDPs of each problem by name: one MDP, or one per seed."""
     gridworld = examples.gridworld(gamma=sweep.gridworld_gamma)
     chain = examples.chain(sweep.chain_states, gamma=sweep.chain_gamma, slip=0.1)
     return {
@@ -85,7 +85,7 @@ def measure_learning(sweep: TheorySweep, seeds: int) -> list[dict[str, Any]]:
 def _learning(
     problem: str, method: str, step: PolicyUpdate, mdps: Sequence[FiniteMDP], iterations: int
 ) -> dict[str, Any]:
-    """Measure one method from the uniform policy, on every MDP of a problem."""
+    """Measure one method on every MDP of a problem, from the uniform policy."""
     curves, certificates = [], []
     for mdp in mdps:
         start, goal = mdp.performance(mdp.uniform_policy()), optimal_performance(mdp)
@@ -123,7 +123,7 @@ def _learning(
 
 
 def measure_tightness(sweep: TheorySweep, seeds: int) -> list[dict[str, Any]]:
-    """Measure the error of L and its bounds, for mixtures of the uniform and greedy policy."""
+    """Measure the error of L and its bounds for mixtures of the uniform and greedy policies."""
     rows = []
     for distance in sweep.distances:
         errors = []
@@ -150,7 +150,7 @@ def measure_tightness(sweep: TheorySweep, seeds: int) -> list[dict[str, Any]]:
 
 
 def measure_steps(sweep: TheorySweep, seeds: int) -> list[dict[str, Any]]:
-    """Measure how far the first step from the uniform policy goes, by discount."""
+    """Measure the size of the first step from the uniform policy, by discount."""
     rows = []
     for gamma in sweep.step_gammas:
         mdps = _garnets(sweep, gamma, seeds)
@@ -168,13 +168,13 @@ def measure_steps(sweep: TheorySweep, seeds: int) -> list[dict[str, Any]]:
 
 
 def _spaced(iterations: int) -> list[int]:
-    """Return 0, 1, 2, … and then iterations wider and wider apart, with 10 and the last."""
+    """Return iterations on a logarithmic grid, with 0, 10 and the last."""
     spaced = np.unique(np.round(np.geomspace(1, iterations, 30)).astype(int))
     return sorted({0, *map(int, spaced), min(10, iterations)})
 
 
 def _median(values: Iterable[float]) -> float | None:
-    """Return the median to six digits; None if there is none or it is infinite."""
+    """Return the median with six digits; None without values or if it is infinite."""
     numbers = list(values)
     median = float(np.median(numbers)) if numbers else np.inf
     return float(f"{median:.6g}") if np.isfinite(median) else None

@@ -1,1 +1,1 @@
-"""Final returns of the modern presets."""
+"""Final returns and learning curves of the modern presets."""

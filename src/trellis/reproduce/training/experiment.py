@@ -1,7 +1,7 @@
-"""How well the modern presets train: tasks, seeds, final returns without noise, learning curves.
+"""Final returns and learning curves of the modern presets: `trellis reproduce training`.
 
-`trellis reproduce training` trains what is missing, evaluates every final policy over 20 episodes
-and writes training.json, training.csv and curves.png.
+Trains the missing runs, evaluates every final policy over 20 episodes without exploration noise,
+and writes training.json, training.csv, curves.json, the figure and the page.
 """
 
 import dataclasses
@@ -17,14 +17,16 @@ from trellis.analysis import curves
 from trellis.analysis.statistics import mean_interval
 from trellis.policies.saved import SavedPolicy
 from trellis.reproduce.experiment import TrainingExperiment, command
-from trellis.reproduce.files import made_by, write_csv, write_json
+from trellis.reproduce.files import made_by, read_results, rounded, write_csv, write_json
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say, execute
+from trellis.reproduce.training import figure, page
 from trellis.training.evaluation import evaluate_saved
 
 EPISODES = 20
+"""Number of episodes of an evaluation."""
 FIRST_SEED = 20
-"""First seed. Smaller ones, and those from 100 on, were used while settings were chosen."""
+"""First seed. Smaller seeds, and seeds from 100 on, were used to choose settings."""
 COLUMNS = ("env", "seed", "steps", "mean_return", "std_return", "mean_length", "commit")
 
 
@@ -35,7 +37,7 @@ class TrainingTask:
     env: str
     steps: int
     goal: float | None
-    """None: more than the return at the start of training."""
+    """Mean return to reach. None: more than the return at the start of training."""
 
 
 TASKS = (
@@ -61,7 +63,7 @@ class Training(TrainingExperiment):
     runs: Path = Path("runs/training")
 
     def run(self, say: Say, tasks: Sequence[TrainingTask] = TASKS) -> list[dict[str, Any]]:
-        """Train, evaluate and write the results."""
+        """Train the missing runs, evaluate all policies, and write the results."""
         planned = {task: self.plans(task) for task in tasks}
         everything = [plan for of_task in planned.values() for plan in of_task]
         execute(everything, self.parallel, say)
@@ -70,11 +72,20 @@ class Training(TrainingExperiment):
         write_json(self.out / "training.json", record)
         rows = ({"env": result["env"], **row} for result in results for row in result["runs"])
         write_csv(self.out / "training.csv", COLUMNS, rows, line_end="\r\n")
-        curves.plot([plan.folder for plan in everything], self.out / "curves.png")
+        lines = {task.env: _curve(of_task) for task, of_task in planned.items()}
+        write_json(self.out / "curves.json", {"source": "logs", "tasks": lines})
+        self.write_pages()
         return results
 
+    def write_pages(self) -> None:
+        """Write the figure and the page from training.json and curves.json."""
+        results = read_results(self.out / "training.json")
+        lines = read_results(self.out / "curves.json")
+        figure.plot(lines["tasks"], self.out / f"{page.FIGURE}.png")
+        page.write(results, lines, self.out)
+
     def plans(self, task: TrainingTask) -> list[RunPlan]:
-        """Return a run per seed."""
+        """Return one run per seed."""
         config = dataclasses.replace(
             presets.resolve(task.env), total_steps=task.steps, max_iterations=None
         )
@@ -83,7 +94,14 @@ class Training(TrainingExperiment):
         )
 
 
+def _curve(plans: Sequence[RunPlan]) -> dict[str, list[float]]:
+    """Return the mean return of training episodes over seeds, with its 95% band."""
+    found = curves.band([curves.read_curve(plan.folder).line for plan in plans])
+    return {name: rounded(values) for name, values in found._asdict().items()}
+
+
 def _summary(task: TrainingTask, plans: Sequence[RunPlan]) -> dict[str, Any]:
+    """Return the final returns of one task."""
     runs = [_run_record(plan) for plan in plans]
     score = mean_interval([run["mean_return"] for run in runs])
     return {
@@ -98,6 +116,7 @@ def _summary(task: TrainingTask, plans: Sequence[RunPlan]) -> dict[str, Any]:
 
 
 def _run_record(plan: RunPlan) -> dict[str, Any]:
+    """Return the evaluation of the final policy of one run."""
     policy = SavedPolicy.load(plan.folder)
     result = evaluate_saved(policy, EPISODES)
     return {

@@ -1,1 +1,1 @@
-"""Section 5.2: what vine's rollouts and common random numbers change."""
+"""Section 5.2 of the paper: the variance of vine's estimates, and a picture of its branches."""

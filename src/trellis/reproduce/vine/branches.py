@@ -1,7 +1,7 @@
 """One small vine iteration with all states along its branches, for Figure 1 of the paper.
 
-The paper's hopper learns by vine for a while, so that its trunks are hops and not falls. Then a
-small iteration is sampled in a batch that keeps every observation.
+The paper's hopper first learns with vine, so that its trunks are hops and not falls. Then a batch
+that keeps every observation samples a small iteration.
 """
 
 import dataclasses
@@ -11,14 +11,18 @@ import numpy as np
 
 from trellis import presets
 from trellis.envs.batch import BatchEnv, Snapshot, Step
+from trellis.reproduce.files import rounded
 from trellis.sampling.samples import Samples
 from trellis.spaces import Observation
 from trellis.training.build import build_sampler, env_maker
 from trellis.training.trainer import Trainer
 
+X, Z = 0, 1
+"""Indices of the torso's position and height in the hopper's state."""
+
 
 class RecordedBatch:
-    """A batch that keeps its observations since the last restore."""
+    """A batch that keeps all observations since the last restore."""
 
     def __init__(self, env: BatchEnv):
         self._env = env
@@ -28,20 +32,22 @@ class RecordedBatch:
         return getattr(self._env, name)
 
     def restore(self, ids: np.ndarray, snapshot: Snapshot) -> Observation:
+        """Restore these environments, and start a new list of observations."""
         self.observations = [self._env.restore(ids, snapshot)]
         return self.observations[0]
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> Step:
+        """Step the batch, and keep the observation."""
         step = self._env.step(actions, active)
         self.observations.append(step.observation)
         return step
 
 
 def collect(iterations: int, seed: int = 0, **vine: int) -> tuple[Samples, np.ndarray]:
-    """Sample one small iteration of a hopper that has learned.
+    """Sample one small iteration of a hopper after some learning.
 
     Args:
-        iterations: Iterations of learning beforehand.
+        iterations: Number of iterations of learning.
         seed: Random seed.
         **vine: Settings of `VineConfig` for the small iteration.
 
@@ -72,3 +78,32 @@ def collect(iterations: int, seed: int = 0, **vine: int) -> tuple[Samples, np.nd
     for each in (batches[0], trunks, trainer):
         each.close()
     return samples, states.reshape(len(states), small.actions, small.states, -1)
+
+
+def picture_record(samples: Samples, rollouts: np.ndarray) -> dict[str, Any]:
+    """Return the path of the torso along trunks and rollouts as plain numbers.
+
+    Returns:
+        `trunks`: a pair of lists (position, height) per episode. `rollouts`: the same per rollout,
+        by action and branch state. `states`: the branch states.
+    """
+    assert samples.branches is not None
+    trunks = samples.raw_observation
+    parts = [
+        part
+        for trunk in range(trunks.shape[1])
+        for part in np.split(trunks[:, trunk], np.flatnonzero(samples.age[:, trunk] == 0)[1:])
+    ]
+    length = samples.branches.length
+    return {
+        "trunks": [_torso(part) for part in parts],
+        "states": _torso(rollouts[0, 0]),
+        "rollouts": [
+            [_torso(rollouts[: length[n, k] + 1, k, n]) for n in range(rollouts.shape[2])]
+            for k in range(rollouts.shape[1])
+        ],
+    }
+
+
+def _torso(states: np.ndarray) -> list[list[float]]:
+    return [rounded(states[:, X]), rounded(states[:, Z])]

@@ -1,6 +1,6 @@
-"""Vine in numbers and in a picture: `trellis reproduce vine-variance` and `vine-picture`.
+"""Two experiments about vine: `trellis reproduce vine-variance` and `vine-picture`.
 
-`VineVariance` writes vine-variance.json and vine-variance.png, `VinePicture` vine-branches.png.
+Each writes its data file and its figure. Both write the same page.
 """
 
 import dataclasses
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trellis.reproduce.experiment import Experiment
-from trellis.reproduce.files import write_json
+from trellis.reproduce.experiment import Experiment, command
+from trellis.reproduce.files import made_by, read_results, write_json
 from trellis.reproduce.sweep import Say
-from trellis.reproduce.vine import figure, variance
-from trellis.reproduce.vine.branches import collect
+from trellis.reproduce.vine import figure, page, variance
+from trellis.reproduce.vine.branches import collect, picture_record
 from trellis.reproduce.vine.variance import VarianceSweep
 from trellis.runs.provenance import commit
 from trellis.training.trainer import Trainer
@@ -21,18 +21,18 @@ from trellis.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class VineVariance(Experiment):
-    """What vine and common random numbers do to the variance of estimates (Sec. 5.2)."""
+    """Variance of vine's estimates, with and without common random numbers (Sec. 5.2)."""
 
     name: ClassVar = "vine-variance"
     out: Path = Path("results/vine")
     batches: int = VarianceSweep.batches
-    """Number of batches of each sampler, at least 2."""
+    """Number of batches per sampler, at least 2."""
 
     def __post_init__(self):
         VarianceSweep(batches=self.batches)  # Validates it.
 
     def run(self, say: Say, sweep: VarianceSweep | None = None) -> dict[str, Any]:
-        """Measure variances, and write vine-variance.json and vine-variance.png."""
+        """Measure variances, and write the data file, the figure and the page."""
         sweep = sweep or VarianceSweep(batches=self.batches)
         started = time.perf_counter()
         rows = []
@@ -54,24 +54,42 @@ class VineVariance(Experiment):
             "sweep": asdict(sweep),
             "rows": rows,
         }
-        write_json(self.out / "vine-variance.json", results)
-        figure.plot_variance(results, self.out / "vine-variance.png")
+        write_json(self.out / f"{page.VARIANCE}.json", results)
+        self.write_pages()
         return results
+
+    def write_pages(self) -> None:
+        """Write the figure and the page from vine-variance.json."""
+        results = read_results(self.out / f"{page.VARIANCE}.json")
+        figure.plot_variance(results, self.out / f"{page.VARIANCE}.png")
+        page.write(self.out)
 
 
 @dataclass(frozen=True)
 class VinePicture(Experiment):
-    """Figure 1 from real states: the trunks and branches of one vine iteration."""
+    """Figure 1: the trunks and branches of one vine iteration, from real states."""
 
     name: ClassVar = "vine-picture"
     out: Path = Path("results/vine")
     iterations: int = 25
-    """Number of iterations of learning beforehand."""
+    """Number of iterations of learning before the picture."""
 
     def run(self, say: Say) -> None:
-        """Plot one small vine iteration after some learning."""
+        """Sample one small vine iteration, and write its data file, the figure and the page."""
         say(f"Training for {self.iterations} iterations")
         samples, rollouts = collect(
             self.iterations, trunks=3, trunk_length=100, states=10, actions=4, rollout_length=40
         )
-        figure.plot_branches(samples, rollouts, self.out / "vine-branches.png")
+        record = {
+            **made_by(command(self)),
+            "iterations": self.iterations,
+            **picture_record(samples, rollouts),
+        }
+        write_json(self.out / f"{page.BRANCHES}.json", record)
+        self.write_pages()
+
+    def write_pages(self) -> None:
+        """Write the figure and the page from vine-branches.json."""
+        record = read_results(self.out / f"{page.BRANCHES}.json")
+        figure.plot_branches(record, self.out / f"{page.BRANCHES}.png")
+        page.write(self.out)

@@ -1,16 +1,18 @@
-"""Section 5.2's claim in numbers: what vine's rollouts and common random numbers bring.
+"""The claims of Section 5.2 in numbers: variance with vine and with common random numbers.
 
-Two measurements, on the paper's hopper and on CartPole-v1, before learning and after some of it:
+There are two measurements, on the paper's hopper and on CartPole-v1, before and after some
+learning:
 
 - common random numbers: the variance of Q̂(s, a₁) − Q̂(s, a₂) over the noise, at fixed states and
   actions, with and without them;
-- gradients: the variance of the surrogate's gradient by vine and by single path, per Q-value and
-  per simulator step.
+- gradients: the variance of the surrogate's gradient with vine and with single path, per Q-value
+  and per simulator step.
 
-A gradient's variance is the trace of its covariance over repeated batches, divided by the squared
-norm of its mean: the two samplers' targets differ in length (vine's is short by 1 − 1/K, and its Q
-is cut at the rollout length), and what matters is noise against signal. Times the number of
-Q-values in the batch it is the variance per Q-value; likewise per step.
+The variance of a gradient is the trace of its covariance over repeated batches, divided by the
+squared norm of its mean. This compares noise with signal, since the samplers' targets differ in
+length: vine's is short by 1 − 1/K, and its Q is cut at the rollout length. The variance per Q-value
+is that number times the Q-values of a batch, and the variance per step is that number times its
+steps.
 """
 
 import dataclasses
@@ -40,15 +42,15 @@ class VarianceSweep:
     """Sizes of the measurements."""
 
     batches: int = 20
-    """Batches whose gradients are compared."""
+    """Number of batches whose gradients are compared."""
     paths: int = 50
-    """Single paths in a batch; they are independent, so the variance goes as 1/paths."""
+    """Number of single paths in a batch; the variance is proportional to 1/paths."""
     noises: int = 40
-    """Samples of the noise from every state."""
+    """Number of noise samples per state."""
     states: int = 200
-    """States from which rollouts start with different noise."""
+    """Number of states from which rollouts start."""
     walk: int = 200
-    """Steps of the path that leads to these states."""
+    """Length of the path that leads to these states, in steps."""
     seed: int = 0
 
     def __post_init__(self):
@@ -57,7 +59,7 @@ class VarianceSweep:
 
 
 def tasks() -> dict[str, tuple[TrainConfig, tuple[int, ...]]]:
-    """Return settings by name, and after how many iterations of vine to measure."""
+    """Return the settings of each task, and the iterations of vine after which to measure."""
     hopper = presets.resolve("trellis/PaperHopper-v0", "paper/hopper-vine")
     paper = presets.resolve("CartPole-v1", "paper/cartpole-vine")
     cartpole = dataclasses.replace(paper, policy=dataclasses.replace(paper.policy, hidden=(16,)))
@@ -106,7 +108,7 @@ def measure_differences(
 def measure_gradients(
     trainer: Trainer, theta: np.ndarray, sweep: VarianceSweep
 ) -> dict[str, dict[str, float]]:
-    """Measure noise over signal of ∇L by each sampler, per Q-value and per step."""
+    """Measure the noise over signal of ∇L for each sampler, per Q-value and per step."""
     config, vine = trainer.config, trainer.config.sampling.vine
     separate = dataclasses.replace(vine, common_random_numbers=False)
     samplings = {
@@ -147,14 +149,14 @@ def _gradient(
 
 
 def noise_over_signal(gradients: np.ndarray, q_values: int, steps: int) -> dict[str, float]:
-    """Return tr Cov over the squared norm of the mean, also times Q-values and steps a batch."""
+    """Return tr Cov over the squared norm of the mean, also times Q-values and times steps."""
     count = len(gradients)
     noise = float(np.var(gradients, axis=0, ddof=1).sum())
     mean = gradients.mean(axis=0)
     signal = float(mean @ mean) - noise / count  # Without the noise of the mean.
     if not signal > 0:
         raise RuntimeError(
-            f"{count} batches are too few to tell the gradient from its noise; raise --batches"
+            f"{count} batches are too few to separate the gradient from its noise; raise --batches"
         )
     return {
         "q_values": q_values / count,

@@ -1,0 +1,167 @@
+"""The page of a comparison: claims, a section per task, the evidence, the files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trellis.analysis.statistics import interval_text
+from trellis.reproduce import page
+from trellis.reproduce.comparison import figure
+from trellis.reproduce.comparison.claims import GAIN, SIMILAR, SOLVED, solved, title
+from trellis.reproduce.comparison.gait import EPISODES
+from trellis.reproduce.comparison.plans import METHODS
+from trellis.reproduce.files import Record
+from trellis.reproduce.page import BLANK, Claim, Verdict, cell
+
+AGREES = {True: "yes", False: "no", None: "undecided"}
+TABLE: dict[str, Callable[[str, str, Record], str]] = {
+    "method": lambda _, method, record: figure.full_label(method, record),
+    "scale": lambda *of: f"{of[-1]['scale']:g}",
+    "seeds": lambda *of: str(len(of[-1]["runs"])),
+    "solved": lambda task, _, record: f"{sum(solved(task, run) for run in record['runs'])}",
+    "return": lambda *of: f"{of[-1]['mean_return']:.1f}",
+    "95% interval": lambda *of: interval_text(*of[-1]["interval_95"], blank=BLANK),
+    "m/s": lambda *of: cell(of[-1].get("mean_velocity"), ".2f"),
+    "median episode": lambda *of: cell(of[-1].get("median_length"), ".0f"),
+    "minutes": lambda *of: f"{of[-1]['mean_minutes']:.1f}",
+    "paper's minutes": lambda *of: cell(of[-1]["paper_minutes"], "g"),
+}
+"""The columns of a task's table: heading, and the cell of a task, method and record."""
+COLUMNS = (
+    ("scale", "Steps per iteration, as a part of the paper's."),
+    ("seeds, solved", "Number of runs, and of runs that solve the task."),
+    (
+        "return",
+        f"Mean over seeds of the final policy, {EPISODES} episodes without exploration noise.",
+    ),
+    ("95% interval", "Student's interval over seeds."),
+    ("m/s", "Mean forward velocity."),
+    ("median episode", "Median over seeds of the median episode length, in steps."),
+    ("minutes", "Time in iterations. Runs that share cores are slower."),
+    ("paper's minutes", "Computation time in Table 2, for runs at full scale."),
+)
+"""What the columns mean."""
+FILES = {
+    "scores.csv": "One row per task and method: return, interval, velocity, minutes.",
+    "runs.csv": "One row per run, including the runs of the sweeps.",
+    "claims.json": "Every claim with its verdict and every case.",
+    **{f"{name}.json": f"All data about {title(name)}: settings, runs, curves." for name in SOLVED},
+}
+
+
+def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
+    """Write the page of a folder; every number comes from the JSON files."""
+    lines = [
+        "# Comparison of methods (Section 8.1)",
+        "",
+        "The paper compares seven algorithms, two of them TRPO, on four tasks. This page repeats"
+        " that comparison. `trellis reproduce cartpole` and `trellis reproduce locomotion` write"
+        " it.",
+        "",
+        *page.claims_table(_row(index, claim) for index, claim in enumerate(claims, start=1)),
+        *page.verdict_meanings(),
+    ]
+    for name, task in tasks.items():
+        lines += _task_section(name, task)
+    lines += [
+        "## What the columns mean",
+        "",
+        *page.table(("column", "meaning"), COLUMNS),
+        *page.table(("task", "solved means"), [(title(name), SOLVED[name]) for name in tasks]),
+        "## Methods",
+        "",
+        *page.table(("method", "`--methods`", "description"), _methods(tasks)),
+        "## Evidence for each claim",
+        "",
+        f"Two methods learn about as fast if their steps to {GAIN:.0%} of single path's gain in"
+        f" return differ by at most a factor of {SIMILAR:g}.",
+        "",
+    ]
+    for index, claim in enumerate(claims, start=1):
+        if claim["findings"]:
+            lines += _evidence(index, claim)
+    page.write(out, lines, FILES)
+
+
+def _row(index: int, claim: Record) -> Claim:
+    verdict = Verdict(claim["verdict"])
+    link = f"[claim {index}](#claim-{index})" if claim["findings"] else BLANK
+    return Claim(f"Sec. {claim['section']}", claim["claim"], verdict, claim["evidence"], link)
+
+
+def _task_section(name: str, task: Record) -> list[str]:
+    """Return the figures, the scores, the sweeps, the videos and the commands of a task."""
+    records = task["methods"]
+    rows = [[text(name, *each) for text in TABLE.values()] for each in records.items()]
+    used = [index for index in range(len(TABLE)) if any(row[index] != BLANK for row in rows)]
+    columns = list(TABLE)
+    heading = title(name)
+    compared = len(records) > 1 and figure.REFERENCE in records
+    gray = " The gray line is single-path TRPO." if compared else ""
+    lines = [
+        f"## {heading[0].upper()}{heading[1:]}",
+        "",
+        f"Each run has {task['iterations']} iterations. A panel shows one method: the mean over"
+        f" seeds with its 95% band.{gray}",
+        "",
+        *page.picture(name, f"Learning curves of each method on {heading}"),
+    ]
+    if task["standing_reward"] is not None:
+        lines += [
+            f"The cost per time step, which Figure 4 seems to show. A policy that stands still has"
+            f" {-task['standing_reward']:g}.",
+            "",
+            *page.picture(f"{name}-cost", f"Cost per time step on {heading}"),
+        ]
+    lines += page.table(
+        [columns[index] for index in used], [[row[index] for index in used] for row in rows]
+    )
+    for method, sweep in task["sweeps"].items():
+        lines += _sweep(METHODS[method].label, sweep)
+    videos = [f"[{METHODS[method].label}]({video})" for method, video in task["videos"].items()]
+    if videos:
+        lines += [f"Videos: {'; '.join(videos)}.", ""]
+    made = [(figure.label(method, record), record) for method, record in records.items()]
+    return [*lines, *page.commands(made)]
+
+
+def _sweep(label: str, sweep: Record) -> list[str]:
+    """Return the sweep of one setting, with the chosen value in bold."""
+    runs = sweep["runs"]
+    heading = [sweep["setting"], *(f"{run['value']:g}" for run in runs)]
+    returns = [cell(run["training_return"], ".0f") for run in runs]
+    chosen = [run["value"] == sweep["chosen"] for run in runs]
+    row = ["return", *(f"**{r}**" if c else r for r, c in zip(returns, chosen, strict=True))]
+    edge = " It lies at the edge of the sweep." if sweep["chosen_is_at_the_edge"] else ""
+    return [
+        f"Sweep of {label}: mean return in the last tenth of training, one run per value. Bold: the"
+        f" chosen value.{edge}",
+        "",
+        *page.table(heading, [row]),
+    ]
+
+
+def _methods(tasks: Record) -> list[tuple[str, str, str]]:
+    """Return the name, option and description of the methods that were run."""
+    used = {method for task in tasks.values() for method in task["methods"]}
+    return [(m.label, f"`{m.name}`", m.about) for m in METHODS.values() if m.name in used]
+
+
+def _evidence(index: int, claim: Record) -> list[str]:
+    """Return the section of one claim: the paper's words, and every case."""
+    lines = [
+        f"### Claim {index}",
+        "",
+        f"“{claim['paper']}” (Sec. {claim['section']}). Verdict: {claim['verdict']}.",
+        "",
+    ]
+    rows = [
+        (
+            *(case["task"], case["method"], case["found"]),
+            AGREES[case["holds"]] if case["counted"] else "not counted",
+        )
+        for case in claim["findings"]
+    ]
+    lines += page.table(("task", "method", "found", "agrees"), rows)
+    if claim["missing"]:
+        lines += [f"Not run: {'; '.join(claim['missing'])}.", ""]
+    return lines

@@ -1,0 +1,127 @@
+"""The page about vine: claims of Section 5.2, variances, branches."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trellis.reproduce import files, page
+from trellis.reproduce.files import Record
+from trellis.reproduce.page import Claim, judge
+from trellis.reproduce.vine.figure import case_name
+
+VARIANCE, BRANCHES = "vine-variance", "vine-branches"
+"""Names of the data files and figures without their ending."""
+CLEARLY = 1.5
+"""Factor from which a difference in variance counts."""
+FILES = {
+    f"{VARIANCE}.json": "All measurements of variance.",
+    f"{BRANCHES}.json": "States along the trunks and rollouts of the picture.",
+    "walker-rollout-length.csv": "Four training runs on the walker with other rollout lengths.",
+}
+COLUMNS: dict[str, Callable[[Record], float]] = {
+    "differences: separate / common": lambda row: row["factor"],
+    "gradient: separate / common": lambda row: _ratio(row, "vine, separate noise", "per_q_value"),
+    "single path / vine, per Q-value": lambda row: _ratio(row, "single path", "per_q_value"),
+    "single path / vine, per step": lambda row: _ratio(row, "single path", "per_step"),
+    "steps per Q-value": lambda row: _steps_per_q_value(row),
+}
+"""The columns of the table about variance."""
+
+
+def write(out: Path) -> None:
+    """Write the page from the data files in the folder."""
+    results = files.read_json(out / f"{VARIANCE}.json")
+    lines = [
+        "# Vine (Section 5.2)",
+        "",
+        "Vine samples several actions in each of a set of states, and a short rollout after each"
+        " action. `trellis reproduce vine-variance` and `trellis reproduce vine-picture` write this"
+        " page.",
+        "",
+    ]
+    if results:
+        lines += _variance_section(results)
+    if (out / f"{BRANCHES}.json").exists():
+        lines += [
+            "## Trunks and branches",
+            "",
+            "One small iteration on the paper's hopper, after some learning: three trunks, ten"
+            " branch states, four rollouts of at most 40 steps from each of them (Figure 1).",
+            "",
+            *page.picture(BRANCHES, "Trunks and branches of one vine iteration on the hopper"),
+            "```sh",
+            "trellis reproduce vine-picture",
+            "```",
+            "",
+        ]
+    page.write(out, lines, FILES)
+
+
+def _variance_section(results: Record) -> list[str]:
+    sweep, rows = results["sweep"], results["rows"]
+    return [
+        *page.claims_table(_claims(rows)),
+        *page.verdict_meanings(),
+        "## Variance",
+        "",
+        "Each ratio compares two variances. *Differences* is the variance of Q̂(s, a₁) − Q̂(s, a₂)"
+        " over the noise, with separate noise and with common random numbers. *Gradient* is the"
+        " variance of the surrogate's gradient over"
+        f" {sweep['batches']} batches, relative to its squared mean. Above 1, the second name in a"
+        " heading is better.",
+        "",
+        *page.table(
+            ("case", *COLUMNS),
+            [
+                (case_name(row), *(f"{value(row):.3g}" for value in COLUMNS.values()))
+                for row in rows
+            ],
+        ),
+        *page.picture(VARIANCE, "Variances of vine and single path"),
+        f"Single path has {sweep['paths']} paths per batch. Vine cuts its rollouts at the paper's"
+        " length, so the two methods estimate slightly different targets.",
+        "",
+        "```sh",
+        f"# written by commit {results['commit']}",
+        f"trellis reproduce vine-variance --batches {sweep['batches']}",
+        "```",
+        "",
+    ]
+
+
+def _claims(rows: Sequence[Record]) -> list[Claim]:
+    factors = [row["factor"] for row in rows]
+    per_q_value = [_ratio(row, "single path", "per_q_value") for row in rows]
+    steps = [_steps_per_q_value(row) for row in rows]
+    link = "[variance](#variance)"
+    return [
+        Claim(
+            "Sec. 5.2",
+            "Common random numbers greatly reduce the variance of Q-value differences",
+            judge(factor >= CLEARLY for factor in factors),
+            f"variance lower by a factor of {min(factors):.1f} to {max(factors):.1f}",
+            link,
+        ),
+        Claim(
+            "Sec. 5.2",
+            "Per Q-value, vine has much lower variance than single path",
+            judge(ratio >= CLEARLY for ratio in per_q_value),
+            f"variance lower by a factor of {min(per_q_value):.1f} to {max(per_q_value):.1f}",
+            link,
+        ),
+        Claim(
+            "Sec. 5.2",
+            "Vine needs far more simulator calls per estimate",
+            judge(count >= CLEARLY for count in steps),
+            f"{min(steps):.0f} to {max(steps):.0f} steps per Q-value; single path: 1",
+            link,
+        ),
+    ]
+
+
+def _ratio(row: Record, other: str, key: str) -> float:
+    return row["gradients"][other][key] / row["gradients"]["vine"][key]
+
+
+def _steps_per_q_value(row: Record) -> float:
+    vine = row["gradients"]["vine"]
+    return vine["steps"] / vine["q_values"]

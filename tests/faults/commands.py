@@ -1,0 +1,112 @@
+"""Every way to open a run folder, as a function that returns how it ended."""
+
+import contextlib
+import io
+import os
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trellis import TRPO, SavedPolicy
+from trellis.cli.main import main
+
+SECONDS = 5.0
+"""Longest time that a payload may take."""
+MEMORY_BYTES = 512 << 20
+"""Largest growth of a process by a payload."""
+CHATTER = ("warning:", "Resuming ", "Recording ", "iteration ")
+"""Beginnings of lines that are not errors."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    """Exit code; 2 for an exception of the Python interface that a caller can expect."""
+    errors: list[str]
+    """Lines of standard error that are neither warnings nor progress."""
+    warned: str
+    """Warnings."""
+    seconds: float
+    memory: int
+    """Growth of the process in bytes, as far as it exceeds what it had before."""
+
+    def require_refused(self) -> None:
+        """The command ended with one clear line and exit code 2."""
+        assert self.code == 2, self
+        assert len(self.errors) == 1, self
+        assert self.errors[0].isprintable(), self
+        assert 20 < len(self.errors[0]) < 1500, self
+        assert "Traceback" not in self.errors[0], self
+
+    def require_bounds(self) -> None:
+        """The command took neither long nor much memory."""
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # Others use the cores, too.
+        assert self.seconds < SECONDS * busy, self
+        assert self.memory < MEMORY_BYTES, self
+
+
+def _predict(run: Path) -> int:
+    agent = TRPO.load(run)
+    try:
+        agent.predict(np.zeros(4, np.float32))
+    finally:
+        agent.close()
+    return 0
+
+
+def _act(run: Path) -> int:
+    SavedPolicy.load(run).act(np.zeros(4, np.float32))
+    return 0
+
+
+def _figure(run: Path) -> str:
+    return str(run.with_name("figure.png"))
+
+
+COMMANDS: dict[str, Callable[[Path], int]] = {
+    "eval": lambda run: main(["eval", str(run), "--episodes", "1"]),
+    "record": lambda run: main(["record", str(run), "--max-steps", "2"]),
+    "resume": lambda run: main(["resume", str(run), "--steps", "256"]),
+    "plot": lambda run: main(["plot", str(run), "--out", _figure(run)]),
+    "compare": lambda run: main(["compare", str(run)]),
+    "TRPO.load": _predict,
+    "SavedPolicy.load": _act,
+}
+READ_LOG = frozenset(["resume", "plot", "compare"])
+READ_STATE = frozenset(["eval", "record", "resume", "TRPO.load", "SavedPolicy.load"])
+NEED_ENV = frozenset(["eval", "record", "resume"])
+EVERY = frozenset(COMMANDS)
+
+
+def execute(command: str, run: Path) -> Ended:
+    """Open a run with a command, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    before, start = _peak(), time.perf_counter()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        try:
+            code = COMMANDS[command](run)
+        except (ValueError, OSError, RuntimeError) as error:  # The Python interface.
+            code = 2
+            print(f"{type(error).__name__}: {error}", file=err)
+    seconds = time.perf_counter() - start
+    lines = [line for line in err.getvalue().splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith(CHATTER)]
+    shown = [line for line in lines if line.startswith("warning:")]
+    warned = "\n".join([*(str(one.message) for one in caught), *shown])
+    return Ended(code, errors, warned, seconds, _peak() - before)
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,37 @@
+"""The pages in results/: short cells, known verdicts, links, small figures, the same verdicts."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.reproduce.pages import check_page, claims, tables, words
+from trellis.reproduce.page import MAX_WORDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(ROOT.glob("results/**/README.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_a_kept_page_is_readable(page):
+    check_page(page.parent)
+    for figure in page.parent.glob("*.svg"):
+        assert figure.stat().st_size < 300_000
+        assert figure.with_suffix(".png").exists()
+
+
+def test_the_overview_has_the_verdicts_of_the_pages():
+    overview = tables((ROOT / "docs/results/index.md").read_text(encoding="utf-8"))
+    rows = next(table for table in overview if table[0] == ["claim", "verdict", "page"])
+    listed = {row[0]: row[1] for row in rows[2:]}
+    for name in ("comparison", "ablations", "atari", "vine", "theory"):
+        text = (ROOT / "results" / name / "README.md").read_text(encoding="utf-8")
+        found = {claim[0]: claim[1] for claim in claims(text)}
+        assert found
+        assert found.items() <= listed.items()
+    assert len(listed) == 19
+
+
+@pytest.mark.parametrize("name", ["index.md", "speed.md"])
+def test_the_pages_about_results_have_short_cells(name):
+    for table in tables((ROOT / "docs/results" / name).read_text(encoding="utf-8")):
+        assert all(words(cell) <= MAX_WORDS for row in table for cell in row)
