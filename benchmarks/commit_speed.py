@@ -113,9 +113,7 @@ def main() -> int:
             for side, commit in (("old", options.old), ("new", options.new))
         ]
         for env in options.tasks:
-            ratios = [
-                ratio_of_run(*trees, env, run, options.pairs) for run in range(options.runs)
-            ]
+            ratios = [ratio_of_run(*trees, env, run, options.pairs) for run in range(options.runs)]
             ratio = statistics.median(ratios)
             slower += ratio < BOUND
             each = " ".join(f"{value:.3f}" for value in ratios)

@@ -128,6 +128,23 @@ def _modules() -> Iterator[Payload]:
     yield options("too many workers", workers=10**6)
     yield options("another environment", env="payload:CartPole-v1")
     yield options("a name that is none", **{"a b; import os": 1})
+    refused = "settings: options that the environment refuses"
+    for name, values in {
+        "an unknown option": {"payload": 1},
+        "a time limit in words": {"max_episode_steps": "long"},
+        "a negative time limit": {"max_episode_steps": -7},
+        "half a time limit": {"max_episode_steps": 20.5},
+        "an unknown way to render": {"render_mode": "payload"},
+        "a list as a flag": {"sutton_barto_reward": [1, 2]},
+        "workers as text": {"workers": "many"},
+        "a time limit of 18 digits": {"max_episode_steps": 10**18, "render_mode": [1]},
+    }.items():
+        yield Payload(
+            name,
+            refused,
+            lambda place, values=values: forge_config(place.run, env_options=values),
+            NEED_ENV,
+        )
     yield Payload(
         "a callable",
         "code: options of the environment",
@@ -223,6 +240,12 @@ def _kinds_of_files() -> Iterator[Payload]:
         "hang: special files",
         lambda place: _replace(place.run / "checkpoints", os.mkfifo),
         READ_STATE | {"plot", "compare"},
+    )
+    yield Payload(
+        "video.mp4 is a folder",
+        "hang: special files",
+        lambda place: (place.run / "video.mp4").mkdir(),
+        frozenset(["record"]),
     )
     yield Payload(
         "tensorboard is a link",

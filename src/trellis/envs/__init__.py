@@ -6,6 +6,7 @@ when the first of their environments is made.
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 from trellis.envs.catalog import Listing, list_environments, make
+from trellis.envs.consent import ConsentError
 from trellis.envs.errors import (
     BadShapeError,
     BadValueError,
@@ -25,6 +26,7 @@ __all__ = [
     "BadShapeError",
     "BadValueError",
     "BatchEnv",
+    "ConsentError",
     "EnvError",
     "EnvRaisedError",
     "Listing",

@@ -135,12 +135,24 @@ def _find(module: str, path: list[str] | None) -> ModuleSpec | None:
     found, name, finders = None, "", [PathFinder] if path else list(sys.meta_path)
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
-        specs = (finder.find_spec(name, path) for finder in finders)
+        specs = (_ask(finder, name, path) for finder in finders)
         found = next((spec for spec in specs if spec is not None), None)
         if found is None:
             return None
         path = list(found.submodule_search_locations or [])
     return found
+
+
+def _ask(finder: Any, name: str, path: list[str] | None) -> ModuleSpec | None:
+    try:
+        return finder.find_spec(name, path)
+    except KeyError:
+        # A package without __init__.py, in another one that is not imported, which Python's own
+        # search needs.
+        places = [os.path.join(entry, name.rpartition(".")[2]) for entry in path or ()]
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [place for place in places if os.path.isdir(place)]
+        return spec if spec.submodule_search_locations else None
 
 
 def _location(spec: ModuleSpec | None) -> str | None:
