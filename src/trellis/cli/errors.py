@@ -1,9 +1,11 @@
 """Errors and messages for the person at the command line."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 
 
@@ -36,6 +38,7 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
 def say(text: str) -> None:
     """Print a message to standard error, even if nobody reads it any more."""
     # A file may put control characters into a message; a terminal must not obey them.
-    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    plain = COLORS.sub("", text)
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in plain)
     with contextlib.suppress(OSError):
         print(shown, file=sys.stderr, flush=True)
