@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-slow test-faults soak audit lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,16 @@ test-faults: setup  ## the fault suite: attacks, signals, kills, bad environment
 	rm -rf build/faults
 	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 3600
 	$(BIN)/python -m tests.faults.table
+
+soak: setup  ## train for MINUTES and watch memory, descriptors, threads and disk
+	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10)
+
+audit: setup  ## insecure code (bandit), undeclared imports (deptry), known vulnerabilities (pip-audit)
+	$(BIN)/bandit -q -c pyproject.toml -r src
+	$(BIN)/deptry src
+	@if $(BIN)/python -c 'import socket; socket.create_connection(("pypi.org", 443), 5).close()' 2>/dev/null; \
+		then $(BIN)/pip-audit --strict -r constraints.txt; \
+		else echo "pip-audit did not run, because its database cannot be reached"; fi
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .

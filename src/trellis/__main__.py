@@ -4,6 +4,7 @@ Signal handlers are set before anything heavy is imported, so Ctrl-C never shows
 Threads and forks that an environment leaves behind do not keep the process alive.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def main() -> int:
             closing.on_hang = end_without_closing
             code = run_command()
     except StoppedAtOnce as stopped:  # Before the command started, or after it ended.
+        with contextlib.suppress(OSError, ValueError):
+            print(stopped, file=sys.stderr, flush=True)
         return 128 + stopped.received
     leave(code)
     return code

@@ -38,7 +38,7 @@ KINDS = {
     "CMA": f"CartPole-v1 --method cma {SEARCH}",
     "Python objects with a state": f"{MODULE}:MisbehavingSaved-v0",
     "workers": f"{MODULE}:MisbehavingSaved-v0 --env-options workers=1",
-    "Atari emulators": f"ALE/Pong-v5 --method cem {SEARCH} --env-options workers=1",
+    "Atari emulators": "ALE/Pong-v5 --policy.channels 2 2 --env-options workers=1 max_frames=400",
     "copied objects in whole paths": "Acrobot-v1 --sampling.whole-paths",
 }
 LATER = """

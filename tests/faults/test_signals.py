@@ -82,11 +82,12 @@ RAY_MOMENTS = [
     ("trellis.cluster.connection:disconnect", 1),
 ]
 SEARCH = ["--method", "cem", "--search.population", 4, "--search.path-length", 50]
+ATARI = ["workers=1", "max_frames=400"]
 KINDS = {
     "trpo": ["CartPole-v1"],
     "search": ["CartPole-v1", *SEARCH],
     "workers": [f"{MODULE}:MisbehavingSaved-v0", *SEARCH, "--env-options", "workers=1"],
-    "Atari": ["ALE/Pong-v5", *SEARCH[:-1], 4, "--env-options", "workers=1"],
+    "Atari": ["ALE/Pong-v5", "--policy.channels", 2, 2, "--env-options", *ATARI],
     "Ray": ["CartPole-v1", *SEARCH, "--shards", 2, "--cluster", "local", "--workers", 2],
 }
 

@@ -302,3 +302,20 @@ def test_the_bar_fits_into_the_terminal(columns, monkeypatch, capsys):
     assert "return 1,234.5 evaluation 2,345.6" in shown
     assert ("400,100/1,000,000 steps" in shown) == (columns >= 100)
     assert ("KL 0.0099" in shown) == ("iteration 4,001" in shown) == (columns >= 120)
+
+
+def test_event_files_are_rotated_and_bounded(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setattr("trellis.runs.log.EVENT_FILE_BYTES", 2_000)
+    monkeypatch.setattr("trellis.runs.log.EVENT_BYTES", 10_000)
+    write(tmp_path, range(1, 40), tensorboard=True)
+    few = sorted((tmp_path / "tensorboard").iterdir())
+    assert 1 < len(few) < 6
+    assert all(path.stat().st_size < 2_500 for path in few)
+    write(tmp_path, range(40, 1000), from_iteration=39, tensorboard=True)
+    files = sorted((tmp_path / "tensorboard").iterdir())
+    assert sum(path.stat().st_size for path in files) < 10_500
+    assert few[0] not in files
+    last = [event for event in events(tmp_path) if event.summary.value][-1]
+    assert last.step == read_metrics(tmp_path)[-1]["steps"]
+    assert len(read_metrics(tmp_path)) == 999

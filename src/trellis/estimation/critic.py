@@ -268,7 +268,15 @@ class LinearCritic:
         gram = x.T @ x + self.ridge * len(x) * np.eye(x.shape[1])
         coefficients = np.linalg.solve(gram, x.T @ np.asarray(target, np.float64))
         error = x @ state["coefficients"] - target
-        return {"coefficients": coefficients}, float(np.mean(error * error))
+        loss = float(np.mean(error * error))
+        if not np.isfinite(coefficients).all():
+            logger.warning(
+                "Critic fit diverged (loss %s); keeping the previous critic. Try"
+                " normalize_rewards.",
+                loss,
+            )
+            return state, loss
+        return {"coefficients": coefficients}, loss
 
     def _expand(self, observation: Array, age: Array) -> np.ndarray:
         x = np.clip(np.asarray(observation, np.float64), -10, 10)

@@ -49,6 +49,10 @@ NAMED_PROBLEMS = 5
 
 _TENSORBOARD_FLUSH_SECONDS = 10.0
 _CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"\}\n\Z')
+EVENT_FILE_BYTES = 16 << 20
+"""Size of a TensorBoard event file in bytes at which a new one starts."""
+EVENT_BYTES = 256 << 20
+"""Size of all event files of a run in bytes at which the oldest are removed."""
 
 
 class LogError(RuntimeError):
@@ -336,9 +340,8 @@ class _Events:
         events, summaries = cast(Any, event_pb2), cast(Any, summary_pb2)
         self._event, self._summary = events.Event, summaries.Summary
         make_folder(run, TENSORBOARD)
-        # The library names files by whole seconds. Nobody can have prepared a link of this name.
-        suffix = f".{time.time_ns()}.{secrets.token_hex(8)}"
-        self._writer = EventsWriter(str(run / TENSORBOARD / "events"), suffix)
+        self._folder, self._new_file = run / TENSORBOARD, EventsWriter
+        self._open()
         self._flushed = time.monotonic()
         if purge_from is not None:
             started = events.SessionLog(status=events.SessionLog.START)
@@ -355,8 +358,26 @@ class _Events:
         if time.monotonic() - self._flushed > _TENSORBOARD_FLUSH_SECONDS:
             self.flush()
 
+    def _open(self) -> None:
+        """Start a new event file, and remove the oldest files if all of them are too large."""
+        # The library names files by whole seconds. Nobody can have prepared a link of this name.
+        suffix = f".{time.time_ns()}.{secrets.token_hex(8)}"
+        self._writer = self._new_file(str(self._folder / "events"), suffix)
+        self._bytes = 0
+        files = sorted(self._folder.glob("events.out.tfevents.*"), reverse=True)
+        total = 0
+        for path in files:
+            total += path.lstat().st_size
+            if total > EVENT_BYTES - EVENT_FILE_BYTES:
+                path.unlink()
+
     def _write(self, **fields: Any) -> None:
-        self._writer.write_event(self._event(wall_time=time.time(), **fields))
+        event = self._event(wall_time=time.time(), **fields)
+        self._writer.write_event(event)
+        self._bytes += event.ByteSize() + 16  # Length and two checksums.
+        if self._bytes > EVENT_FILE_BYTES:
+            self._writer.close()
+            self._open()
 
     def flush(self) -> None:
         """Write what is buffered to the file."""
