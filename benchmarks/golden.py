@@ -120,13 +120,13 @@ def read_arrays(run: Path) -> dict[str, dict[str, NDArray[Any]]]:
 
 
 def read_metrics(run: Path) -> dict[str, Any]:
-    """Return the logged values of a run, keyed by iteration and field, without timing fields."""
+    """Return the logged values of a run by iteration and field, without times and checksums."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         f"{row['iteration']}/{field}": value
         for row in rows
         for field, value in row.items()
-        if not field.startswith(TIMING)
+        if not field.startswith((*TIMING, "checksum"))
     }
 
 

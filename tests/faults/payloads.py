@@ -128,6 +128,19 @@ def _modules() -> Iterator[Payload]:
     yield options("too many workers", workers=10**6)
     yield options("another environment", env="payload:CartPole-v1")
     yield options("a name that is none", **{"a b; import os": 1})
+    refused = "settings: options that the environment refuses"
+    for name, values in {
+        "an unknown option": {"payload": 1},
+        "a time limit in words": {"max_episode_steps": "long"},
+        "a negative time limit": {"max_episode_steps": -7},
+        "workers as text": {"workers": "many"},
+    }.items():
+        yield Payload(
+            name,
+            refused,
+            lambda place, values=values: forge_config(place.run, env_options=values),
+            NEED_ENV,
+        )
     yield Payload(
         "a callable",
         "code: options of the environment",
@@ -223,6 +236,12 @@ def _kinds_of_files() -> Iterator[Payload]:
         "hang: special files",
         lambda place: _replace(place.run / "checkpoints", os.mkfifo),
         READ_STATE | {"plot", "compare"},
+    )
+    yield Payload(
+        "video.mp4 is a folder",
+        "hang: special files",
+        lambda place: (place.run / "video.mp4").mkdir(),
+        frozenset(["record"]),
     )
     yield Payload(
         "tensorboard is a link",

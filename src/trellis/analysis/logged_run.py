@@ -1,7 +1,7 @@
-"""Runs that were logged: their settings, their metrics, and which of them repeat one experiment.
+"""Logged runs: their settings, their metrics, and which of them repeat one experiment.
 
-Runs that differ in nothing but their seed (and bookkeeping such as checkpoints) repeat one
-experiment.
+Runs repeat one experiment if they differ only in their seed and in bookkeeping such as checkpoints.
+Opening a run here imports no environment.
 """
 
 import json

@@ -67,6 +67,8 @@ def check_request(
     """Raise an error if a request is invalid or a package for videos is missing."""
     if path.suffix.lower() != ".mp4":
         raise ValueError(f"a video is an .mp4 file, got {path}; end its name with .mp4")
+    if path.is_dir() and not path.is_symlink():
+        raise ValueError(f"{path} is a folder: choose another --out for the video")
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")

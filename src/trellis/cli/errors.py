@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequences that color text on a terminal."""
 USUAL = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 """Errors that wrong arguments usually cause."""
 
@@ -58,6 +61,7 @@ def _words(error: Exception) -> str:
 def say(text: str) -> None:
     """Print a message to standard error. A closed terminal is no error."""
     # A file may put control characters into a message; a terminal must not obey them.
-    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    plain = COLORS.sub("", text)
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in plain)
     with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed.
         print(shown, file=sys.stderr, flush=True)

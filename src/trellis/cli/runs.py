@@ -206,11 +206,11 @@ def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
 
 def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":
     """Create the environment that a policy was trained on."""
-    from trellis import envs
     from trellis.policies.build import require_fit
+    from trellis.training.build import make_env
 
     config = policy.config
-    env = envs.make(config.env, num_envs, **{**config.env_options, **options})
+    env = make_env(config, num_envs, **options)
     try:
         require_fit(policy.policy, env.observation_space, env.action_space, config.env)
         policy.require_spaces((env.observation_space, env.action_space), config.env)

@@ -87,6 +87,7 @@ def resume(
     """
     with usage_errors():
         from trellis.checkpoint_format import CheckpointError
+        from trellis.envs.errors import EnvError
         from trellis.runs.folder import RunFolderError
         from trellis.runs.log import LogError
         from trellis.runs.run import resume as resume_training
@@ -100,7 +101,7 @@ def resume(
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         _pin_threads(config)
         folder = run.absolute()  # An environment may change the working directory.
-    invalid = (ValueError, TypeError, ImportError, MemoryError)
+    invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
         state = resume_training(folder, steps=steps, cluster=cluster, workers=workers)
     return _summary(folder, state, run)

@@ -17,6 +17,7 @@ Example:
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 from trellis.envs.catalog import Listing, list_environments, make
+from trellis.envs.consent import ConsentError
 from trellis.envs.errors import (
     BadShapeError,
     BadValueError,
@@ -36,6 +37,7 @@ __all__ = [
     "BadShapeError",
     "BadValueError",
     "BatchEnv",
+    "ConsentError",
     "EnvError",
     "EnvRaisedError",
     "Listing",

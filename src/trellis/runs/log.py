@@ -20,7 +20,6 @@ import math
 import os
 import re
 import secrets
-import stat
 import time
 import warnings
 import zlib
@@ -49,11 +48,11 @@ NAMED_PROBLEMS = 5
 """Number of damaged lines that a warning names."""
 
 _TENSORBOARD_FLUSH_SECONDS = 10.0
-EVENT_FILE_BYTES = 16 << 20
-"""Size of a TensorBoard event file after which a new one begins."""
-EVENT_BYTES = 256 << 20
-"""Size of all event files of a run after which the oldest are removed; the log keeps everything."""
 _CHECKSUM = re.compile(rb', "checksum": "([0-9a-f]{8})"\}\n\Z')
+EVENT_FILE_BYTES = 16 << 20
+"""Size of a TensorBoard event file in bytes at which a new one starts."""
+EVENT_BYTES = 256 << 20
+"""Size of all event files of a run in bytes at which the oldest are removed."""
 
 
 class LogError(RuntimeError):
@@ -360,15 +359,16 @@ class _Events:
             self.flush()
 
     def _open(self) -> None:
-        """Begin a new event file, and remove the oldest ones if all of them are too large."""
+        """Start a new event file, and remove the oldest files if all of them are too large."""
         # The library names files by whole seconds. Nobody can have prepared a link of this name.
         suffix = f".{time.time_ns()}.{secrets.token_hex(8)}"
         self._writer = self._new_file(str(self._folder / "events"), suffix)
-        self._bytes = total = 0
-        for path in sorted(self._folder.glob("events.out.tfevents.*"), reverse=True):
-            about = path.lstat()
-            total += about.st_size
-            if total > EVENT_BYTES - EVENT_FILE_BYTES and stat.S_ISREG(about.st_mode):
+        self._bytes = 0
+        files = sorted(self._folder.glob("events.out.tfevents.*"), reverse=True)
+        total = 0
+        for path in files:
+            total += path.lstat().st_size
+            if total > EVENT_BYTES - EVENT_FILE_BYTES:
                 path.unlink()
 
     def _write(self, **fields: Any) -> None:

@@ -1,6 +1,6 @@
-"""Which code made a result: the commit of the checkout that this package is imported from.
+"""The commit that made a result: that of the checkout from which this package is imported.
 
-It is read from git's files. Starting `git` would fork a process that has JAX's threads in it.
+It is read from git's files. Starting `git` would fork a process that runs JAX's threads.
 """
 
 import functools
@@ -8,17 +8,17 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[3]
 UNKNOWN = "unknown"
-"""Outside of a checkout."""
+"""Commit of a package that is not in a checkout."""
 
 
 @functools.cache
 def commit(checkout: Path = CHECKOUT) -> str:
-    """Its short hash; what was changed since it was made does not show."""
+    """Return the short hash of the current commit; uncommitted changes do not show."""
     try:
         if not (checkout / "src" / "trellis").is_dir():
             return UNKNOWN
         own = checkout / ".git"
-        if own.is_file():  # of a further work tree: a line that says where
+        if own.is_file():  # A further work tree has a file with the path of its own folder.
             own = checkout / own.read_text().removeprefix("gitdir:").strip()
         common = own / "commondir"
         shared = own / common.read_text().strip() if common.is_file() else own

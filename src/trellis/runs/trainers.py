@@ -1,4 +1,4 @@
-"""Which trainer a configuration means, and who holds its shards."""
+"""Choose the trainer for a configuration, and where its shards run."""
 
 import functools
 from typing import Any
@@ -22,16 +22,17 @@ def make_trainer(
     """Return the trainer for the method of a configuration.
 
     Args:
-        config: every setting.
-        make_env: makes batches of the environment; by default from the id in the settings.
-        policy: a policy of your own; by default the one that the settings describe.
-        cluster: "local", "auto" or the address of a Ray cluster; by default this process.
-        workers: number of Ray workers; by default one per CPU of the cluster.
+        config: Every setting.
+        make_env: Function that makes batches of the environment. Default: from the id in the
+            settings.
+        policy: A policy of your own. Default: the one that the settings describe.
+        cluster: "local", "auto" or the address of a Ray cluster. Default: this process.
+        workers: Number of Ray workers. Default: one per CPU of the cluster.
     """
     search = config.step.is_search
     if cluster is None:
         if workers is not None:
-            raise ValueError("workers are those of a cluster: add --cluster local, or its address")
+            raise ValueError("workers need a cluster: add --cluster local, or its address")
         return (SearchTrainer if search else Trainer)(config, make_env, policy)
     from trellis.cluster.team import RayPopulation, RayTeam
 

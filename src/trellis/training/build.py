@@ -6,6 +6,7 @@ the sampler. A configuration that does not fit its environment raises an error h
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trellis import envs
 from trellis.config import TrainConfig
@@ -18,6 +19,7 @@ from trellis.sampling.proposals import Proposal
 from trellis.sampling.single_path import SinglePath
 from trellis.sampling.vine import Vine
 from trellis.spaces import Encoder, PictureFeatures, Spaces, moments_shape, observation_encoder
+from trellis.strict_json import shown
 
 MakeEnv = Callable[[int], BatchEnv]
 """Function from a number of environments to a batch of that size."""
@@ -43,9 +45,25 @@ def env_maker(config: TrainConfig) -> MakeEnv:
     """Return a function that creates batches of the configured environment."""
 
     def make(num_envs: int) -> BatchEnv:
-        return envs.make(config.env, num_envs, nthread=config.threads, **config.env_options)
+        return make_env(config, num_envs, nthread=config.threads)
 
     return make
+
+
+def make_env(config: TrainConfig, num_envs: int, **options: Any) -> BatchEnv:
+    """Return a batch of the environment that the configuration names; `options` add to its own.
+
+    Raises:
+        ValueError: The environment refuses its options; the message names them.
+    """
+    options = {**config.env_options, **options}
+    try:
+        return envs.make(config.env, num_envs, **options)
+    except (TypeError, AttributeError, AssertionError, ArithmeticError, LookupError) as error:
+        raise ValueError(
+            f"{config.env} cannot be made with the options {shown(dict(config.env_options))}:"
+            f" {type(error).__name__}: {error}"
+        ) from error
 
 
 def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None) -> Model:
