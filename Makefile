@@ -49,9 +49,10 @@ soak: setup  ## train for MINUTES and watch memory, descriptors, threads and dis
 audit: setup  ## insecure code (bandit), undeclared imports (deptry), known vulnerabilities (pip-audit)
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(BIN)/deptry src
-	@if $(BIN)/python -c 'import socket; socket.create_connection(("pypi.org", 443), 5).close()' 2>/dev/null; \
-		then $(BIN)/pip-audit --strict -r constraints.txt; \
-		else echo "pip-audit did not run, because its database cannot be reached"; fi
+	@found=$$($(BIN)/pip-audit --skip-editable 2>&1); code=$$?; echo "$$found" | tail -n 20; \
+	if echo "$$found" | grep -qE 'ConnectionError|ServiceError|ConnectTimeout|JSONDecodeError'; \
+	then echo "pip-audit did not run: its database cannot be reached from here."; \
+	else exit $$code; fi
 
 lint: setup  ## ruff and the order of imports
 	$(BIN)/ruff check .

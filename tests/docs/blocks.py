@@ -130,7 +130,11 @@ class Runner:
             assert code == 0, f"{task}: exit code {code}\n{errors[-3000:]}"
 
     def _python(self, text: str, name: str) -> None:
-        exec(compile(text, name, "exec"), self._namespace)
+        sys.path.insert(0, str(self._folder))  # As for a script in this folder.
+        try:
+            exec(compile(text, name, "exec"), self._namespace)
+        finally:
+            sys.path.remove(str(self._folder))
 
     def _shell(self, task: Task) -> tuple[int, str]:
         """Run a shell block and return its exit code and its standard error."""
@@ -138,11 +142,10 @@ class Runner:
             server = self._folder / ".shell" / str(task.line)
             server.parent.mkdir(exist_ok=True)
             return shell.run_script(task.text, self._folder, server)
-        paths = [str(ROOT / "src"), str(self._folder)]
         environment = {
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": str(ROOT / "src"),
         }
         done = subprocess.run(
             ["bash", "-e", "-c", task.text],

@@ -5,17 +5,15 @@ process of its own, so that blocks and short cuts change nothing for the other t
 """
 
 import argparse
-import contextlib
-import os
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.docs import metrics
 from tests.docs.blocks import ROOT, Runner, shorten, tasks_of
+from tests.docs.shell import like_a_process
 
 
 def find_pages() -> list[Path]:
@@ -36,23 +34,6 @@ def run_page(page: Path, folder: Path, *, short: bool) -> None:
         assert not missing, f"docs/reference/metrics.md does not describe {missing}"
 
 
-@contextlib.contextmanager
-def current_folder() -> Iterator[Path]:
-    """Yield a new folder that is the current one, and forget the modules imported from it."""
-    before, modules = Path.cwd(), set(sys.modules)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        os.chdir(folder)
-        try:
-            yield folder
-        finally:
-            os.chdir(before)
-            for name in set(sys.modules) - modules:
-                file = getattr(sys.modules[name], "__file__", None)
-                if file and Path(file).resolve().is_relative_to(folder):
-                    del sys.modules[name]
-
-
 def main() -> int:
     """Run pages, and report each of them in a line."""
     parser = argparse.ArgumentParser(prog="python -m tests.docs.run_pages")
@@ -65,10 +46,10 @@ def main() -> int:
     for page in options.pages or find_pages():
         started = time.perf_counter()
         try:
-            with current_folder() as folder:
-                run_page(page, folder, short=options.short)
+            with tempfile.TemporaryDirectory() as name, like_a_process(Path(name)):
+                run_page(page, Path(name).resolve(), short=options.short)
             result = "passed"
-        except BaseException:
+        except (Exception, SystemExit):
             failed, result = True, f"FAILED\n{traceback.format_exc()}"
         print(f"{page} ({time.perf_counter() - started:.1f} s): {result}", flush=True)
     return int(failed)

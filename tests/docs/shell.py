@@ -14,8 +14,10 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import gymnasium
 
 PROXY = """#!/bin/bash
 {fallback}
@@ -78,14 +80,41 @@ def run_script(text: str, folder: Path, server: Path) -> tuple[int, str]:
 def _answer(server: Path, request: str) -> None:
     arguments = (server / f"arguments.{request}").read_bytes().decode().split("\0")[:-1]
     name, folder, *rest = arguments
-    out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
-    os.chdir(folder)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        like_a_process(Path(folder)),
+    ):
         code = _call(_trellis if name == "trellis" else _python_file, rest)
-    os.chdir(before)
     (server / f"out.{request}").write_text(out.getvalue())
     (server / f"err.{request}").write_text(err.getvalue())
     (server / f"code.{request}").write_text(f"{code}\n")
+
+
+@contextlib.contextmanager
+def like_a_process(folder: Path) -> Iterator[None]:
+    """Enter a folder; at the end forget what was imported from it, as if a process had ended."""
+    before, modules, path = Path.cwd(), set(sys.modules), list(sys.path)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().is_relative_to(folder.resolve()):
+                _forget(name)
+
+
+def _forget(module: str) -> None:
+    """Forget a module and the environments that it registered."""
+    del sys.modules[module]
+    for env_id, spec in list(gymnasium.registry.items()):
+        home = getattr(spec.entry_point, "__module__", None) or str(spec.entry_point).split(":")[0]
+        if home == module:
+            del gymnasium.registry[env_id]
 
 
 def _call(function: Callable[[list[str]], int], arguments: list[str]) -> int:

@@ -20,6 +20,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import time
 import warnings
 import zlib
@@ -373,12 +374,11 @@ class _Events:
         # The library names files by whole seconds. Nobody can have prepared a link of this name.
         suffix = f".{time.time_ns()}.{secrets.token_hex(8)}"
         self._writer = self._new_file(str(self._folder / "events"), suffix)
-        self._bytes = 0
-        files = sorted(self._folder.glob("events.out.tfevents.*"), reverse=True)
-        total = 0
-        for path in files:
-            total += path.lstat().st_size
-            if total > EVENT_BYTES - EVENT_FILE_BYTES:
+        self._bytes = total = 0
+        for path in sorted(self._folder.glob("events.out.tfevents.*"), reverse=True):
+            about = path.lstat()
+            total += about.st_size
+            if total > EVENT_BYTES - EVENT_FILE_BYTES and stat.S_ISREG(about.st_mode):
                 path.unlink()
 
     def _write(self, **fields: Any) -> None:
