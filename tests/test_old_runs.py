@@ -7,6 +7,7 @@ with the results of that version beside them in `expected.json`.
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -14,8 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from trellis import TRPO
+from trellis import TRPO, SavedPolicy
+from trellis.checkpoint_format import load_latest
 from trellis.cli.main import main
+from trellis.config_file import OldRunWarning, has_checksum
+from trellis.runs.log import read_metrics
 
 RUNS = Path(__file__).parent / "data" / "runs"
 KINDS = sorted(path.parent.name for path in RUNS.glob("*/expected.json"))
@@ -88,3 +92,19 @@ def test_an_old_run_resumes_to_the_same_parameters(run):
     assert int(newest.name) == resumed["iteration"]
     np.testing.assert_allclose(theta[:5], resumed["theta_first"], rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(theta.sum(), resumed["theta_sum"], rtol=1e-3, atol=1e-3)
+    # Resuming adds the checksums that it did not have.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert has_checksum(run)
+        assert read_metrics(run)[-1]["iteration"] == resumed["iteration"]
+        assert load_latest(run / "checkpoints").config is not None
+
+
+def test_an_old_run_opens_with_one_notice(tmp_path):
+    run = shutil.copytree(RUNS / "cartpole", tmp_path / "cartpole")
+    with pytest.warns(OldRunWarning, match="trellis resume"):
+        SavedPolicy.load(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SavedPolicy.load(run)
+        assert len(read_metrics(run)) == 10

@@ -4,11 +4,18 @@ Signal handlers are set before anything heavy is imported, so Ctrl-C never shows
 Threads and forks that an environment leaves behind do not keep the process alive.
 """
 
-import contextlib
+import os
 import sys
-from pathlib import Path
 
-import trellis
+if __name__ == "__main__":
+    # Python puts the current folder first on the import path. Commands search it only if their
+    # arguments name a module, and never before installed packages.
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not sys.flags.safe_path and os.path.abspath(sys.path[0]) == os.getcwd() != home:
+        del sys.path[0]
+
+import contextlib
+
 from trellis import closing
 from trellis.signals import StoppedAtOnce, raised_signals
 
@@ -31,9 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Python puts the current folder first on the import path; commands search it only if their
-    # arguments name a module.
-    first, home = Path(sys.path[0]), Path(trellis.__file__).parents[1]
-    if not sys.flags.safe_path and first == Path.cwd() != home:
-        del sys.path[0]
     sys.exit(main())

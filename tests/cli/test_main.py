@@ -1,6 +1,7 @@
 """The command line: every setting an option, every mistake a message, every exit code meant."""
 
 import dataclasses
+import io
 import json
 import re
 import shlex
@@ -20,7 +21,7 @@ from gymnasium import spaces
 
 from tests import forge
 from trellis import checkpoint_format, presets
-from trellis.cli import options, train_options
+from trellis.cli import consent, options, train_options
 from trellis.cli import train as training
 from trellis.cli.main import COMMANDS, main
 from trellis.cli.reproduce import EXPERIMENTS
@@ -379,6 +380,17 @@ def test_a_run_does_not_decide_what_is_imported(current_folder, trained, monkeyp
     assert "toyworld" in sys.modules
 
 
+@pytest.mark.parametrize(("answer", "agrees"), [("y\n", True), ("no\n", False), ("", False)])
+def test_a_person_at_a_terminal_is_asked(answer, agrees, monkeypatch, capsys):
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert not consent._says_yes("It would be imported.")
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert consent._says_yes("It would be imported.") is agrees
+    assert "It would be imported.\nDo you trust it? [y/N]" in capsys.readouterr().err
+
+
 def test_the_flag_gives_consent_and_import_searches_the_current_folder(
     current_folder, trained, capsys
 ):
@@ -458,9 +470,14 @@ def test_every_documented_reproduction_has_options_that_are_there():
         options.read(getattr(experiment, kind), name, args)
 
 
-def test_python_m_trellis_answers():
+def test_python_m_trellis_answers_without_the_current_folder(tmp_path):
+    (tmp_path / "tyro.py").write_text("raise AssertionError('imported from the current folder')\n")
     done = subprocess.run(
-        [sys.executable, "-m", "trellis", "nothing"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "trellis", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("trellis: there is no command 'nothing'")

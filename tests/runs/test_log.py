@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -121,6 +122,19 @@ def test_rows_that_are_missing_at_the_end_are_named(tmp_path):
     write(tmp_path, [1, 2])
     with pytest.warns(LogWarning, match="iterations 3 to 5 are missing at the end"):
         assert len(list(stream_metrics(tmp_path, newest=5))) == 2
+
+
+def test_a_log_that_starts_late_says_so_once(tmp_path):
+    """As that of an agent which was saved, and is resumed as a run."""
+    with pytest.warns(LogWarning, match="iterations 1 to 4 are missing at the end"):
+        log = RunLog(tmp_path, from_iteration=4, tensorboard=False)
+    with log, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log.write(row(5))
+        log.write(row(6))
+        assert read_metrics(tmp_path) == [row(5), row(6)]
+        write(tmp_path, [6, 7], from_iteration=5)
+        assert read_metrics(tmp_path) == [row(5), row(6), row(7)]
 
 
 def test_a_line_that_cannot_be_a_row_is_an_error(tmp_path):

@@ -20,6 +20,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import time
 import warnings
 import zlib
@@ -38,6 +39,8 @@ from trellis.strict_json import INT64
 TENSORBOARD = "tensorboard"
 CHECKSUM = "checksum"
 """Last entry of a line: the CRC-32 of the line without it, in hexadecimal digits."""
+STARTS_LATE = "log_starts_here"
+"""Entry of the first line of a log that starts late, because a saved agent was resumed."""
 LOG_BYTES = 1 << 34
 """Largest log that is read."""
 LINE_BYTES = 1 << 16
@@ -70,9 +73,10 @@ class RunLog:
         """Open the log in `folder` and remove the lines of later iterations than this."""
         self._folder = Path(folder)
         with self._explained("open"):
-            steps = _cut(self._folder, from_iteration)
+            steps, is_empty = _cut(self._folder, from_iteration)
             # Unbuffered: what a full disk refuses must not be tried again on closing.
             self._file = open_to_append(self._folder, METRICS)
+        self._starts_late = is_empty and from_iteration > 0
         self._events: _Events | None = None
         if tensorboard:
             has_events = (self._folder / TENSORBOARD).exists()
@@ -86,9 +90,11 @@ class RunLog:
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Write the line of one iteration, which survives if this process is killed."""
         row = {name: _json_value(name, value) for name, value in metrics.items()}
-        if CHECKSUM in row:
-            raise TypeError(f"no metric can have the name {CHECKSUM!r}, which lines use themselves")
-        line = add_checksum(json.dumps(row, allow_nan=False).encode())
+        if CHECKSUM in row or STARTS_LATE in row:
+            raise TypeError(f"no metric can have the name {CHECKSUM} or {STARTS_LATE}")
+        mark = {STARTS_LATE: True} if self._starts_late else {}
+        line = add_checksum(json.dumps({**row, **mark}, allow_nan=False).encode())
+        self._starts_late = False
         if len(line) > LINE_BYTES:
             raise TypeError(f"the metrics of an iteration take {len(line):,} bytes; log fewer")
         with self._explained("write to"):
@@ -165,6 +171,8 @@ class Problems:
             return self._damage(number, "has no checksum")
         if row["iteration"] <= self._last:
             return self._damage(number, f"repeats iteration {row['iteration']}")
+        if row.pop(STARTS_LATE, False) and not self._last:
+            self._last = row["iteration"] - 1
         self._is_verified = line.is_verified
         self._unverified += not line.is_verified
         self._expect(row["iteration"], f"before line {number}")
@@ -278,8 +286,10 @@ def _is_row(row: Any) -> bool:
     )
 
 
-def _cut(folder: Path, from_iteration: int) -> int:
-    """Shorten the log to the iterations up to this one, and return the steps at its end.
+def _cut(folder: Path, from_iteration: int) -> tuple[int, bool]:
+    """Shorten the log to the iterations up to this one.
+
+    Returns the steps at its end, and whether nothing is left of it.
 
     Lines of earlier versions get their checksums. A file that has another name is replaced by a
     copy.
@@ -289,7 +299,8 @@ def _cut(folder: Path, from_iteration: int) -> int:
     try:
         file = open_file(folder, METRICS, limit=LOG_BYTES)
     except FileNotFoundError:
-        return 0
+        problems.end(from_iteration)
+        return 0, True
     with file:
         for line in _lines(file, path):
             if line.row is not None and line.row["iteration"] > from_iteration:
@@ -302,7 +313,7 @@ def _cut(folder: Path, from_iteration: int) -> int:
             _rewrite(folder, file, path, end)
         else:
             truncate(folder, METRICS, end)
-    return steps
+    return steps, not end
 
 
 def _rewrite(folder: Path, file: BinaryIO, path: Path, end: int) -> None:
@@ -363,12 +374,11 @@ class _Events:
         # The library names files by whole seconds. Nobody can have prepared a link of this name.
         suffix = f".{time.time_ns()}.{secrets.token_hex(8)}"
         self._writer = self._new_file(str(self._folder / "events"), suffix)
-        self._bytes = 0
-        files = sorted(self._folder.glob("events.out.tfevents.*"), reverse=True)
-        total = 0
-        for path in files:
-            total += path.lstat().st_size
-            if total > EVENT_BYTES - EVENT_FILE_BYTES:
+        self._bytes = total = 0
+        for path in sorted(self._folder.glob("events.out.tfevents.*"), reverse=True):
+            about = path.lstat()
+            total += about.st_size
+            if total > EVENT_BYTES - EVENT_FILE_BYTES and stat.S_ISREG(about.st_mode):
                 path.unlink()
 
     def _write(self, **fields: Any) -> None:

@@ -291,7 +291,7 @@ def _train(
 
 
 def crossed(before: int, after: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, after]; never, if it is 0."""
+    """Return whether a multiple of `every` lies in (before, after]; never, if it is 0."""
     return every > 0 and after // every > before // every
 
 
@@ -386,7 +386,7 @@ def _warn_if_inexact(trainer: AnyTrainer) -> None:
 
 
 def _has_begun(folder: Path) -> bool:
-    """Whether there is something to continue; a run that has lost its checkpoints counts."""
+    """Return whether there is something to continue, also if its checkpoints are lost."""
     if newest_iteration(folder / CHECKPOINTS) is not None:
         return True
     return is_there(folder, METRICS) and os.lstat(folder / METRICS).st_size > 0
