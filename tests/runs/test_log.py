@@ -125,7 +125,7 @@ def test_rows_that_are_missing_at_the_end_are_named(tmp_path):
 
 
 def test_a_log_that_starts_late_says_so_once(tmp_path):
-    """As that of an agent which was saved, and is resumed as a run."""
+    """The log of a saved agent that is resumed as a run starts at a later iteration."""
     with pytest.warns(LogWarning, match="iterations 1 to 4 are missing at the end"):
         log = RunLog(tmp_path, from_iteration=4, tensorboard=False)
     with log, warnings.catch_warnings():
