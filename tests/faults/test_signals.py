@@ -50,8 +50,8 @@ MOMENTS = [
     ("trellis.runs.run:make_folder", 1),
     ("trellis.runs.run:write_config", 1),
     # Saving.
-    ("trellis.runs.run:save", 1),
-    ("trellis.runs.run:save", 3),
+    ("trellis.runs.run_state:save", 1),
+    ("trellis.runs.run_state:save", 3),
     ("trellis.runs.checkpoint:write_and_sync", 3),
     ("trellis.runs.checkpoint:write_and_sync", 4),
     ("trellis.runs.checkpoint:_prune", 2),

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from trellis.array_file import ArraySpec
 from trellis.checkpoint_format import (
     FLOATS,
     INTEGERS,
-    ArraySpec,
     CheckpointError,
     Expected,
     Header,
