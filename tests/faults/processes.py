@@ -68,17 +68,22 @@ class Running:
 
 
 class Zygote:
-    """Starts commands quickly; see `zygote.py`."""
+    """Starts commands quickly; see `zygote.py`. They share what JAX has compiled."""
 
     def __init__(self):
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self._folder = tempfile.TemporaryDirectory(prefix="faults")
+        compiled = {
+            "JAX_COMPILATION_CACHE_DIR": str(Path(self._folder.name) / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
         self._count = 0
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("zygote.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **compiled, "PYTHONPATH": path},
             text=True,
         )
         assert self._answer() == "ready"

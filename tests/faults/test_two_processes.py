@@ -27,6 +27,7 @@ def start(out, steps=10**7, **more):
     return running
 
 
+@pytest.mark.fault
 def test_a_second_process_is_refused(tmp_path):
     out = tmp_path / "run"
     first = start(out)
