@@ -37,6 +37,7 @@ test: setup  ## the fast tests, under five minutes on two cores
 
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600
+	TRELLIS_EXAMPLES=all $(BIN)/python -m pytest tests/theory
 
 test-faults: setup  ## the fault suite: attacks, signals, kills, bad environments, and its table
 	rm -rf build/faults
