@@ -31,7 +31,8 @@ VINE = (
 KINDS = {
     "batched arrays": "CartPole-v1",
     "batched physics": "Hopper-v5",
-    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1",
+    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1"
+    " --estimation.advantages center",
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
     "CEM": f"CartPole-v1 --method cem {SEARCH}",
