@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.counts import record
 from tests.faults.misbehaving import Misbehaving
-from tests.faults.processes import MODULE, options, session, shared_zygote
+from tests.faults.processes import MODULE, forgotten_memory, options, session, shared_zygote
 from trellis.checkpoint_format import load_latest
 from trellis.envs.errors import EnvError, EnvInterrupted
 from trellis.envs.gym.make import make_gym
@@ -157,7 +157,7 @@ def check(fault, workers, folder, untroubled):
         running.kill_session()
         left = []
     assert not left, output
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert not forgotten_memory(shared)
     if fault in TRAINS or (workers and fault == "close hangs in spite of all"):
         assert code == 0, output
         if fault in SAME:
