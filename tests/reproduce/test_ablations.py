@@ -94,17 +94,17 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     (out / "README.md").unlink()
     shutil.rmtree(runs)
     monkeypatch.setattr(ablations.figure, "plot", lambda *_: None)
-    ablations.Ablations(out, rewrite=True).write_pages()
+    ablations.Ablations(out, report_only=True).write_pages()
     assert (out / "README.md").read_text() == page
     assert json.loads((out / "ablations.json").read_text()) == found
     shutil.copytree(out, out / "small", ignore=shutil.ignore_patterns("README.md"))
-    ablations.Ablations(out / "small", rewrite=True).write_pages()
+    ablations.Ablations(out / "small", report_only=True).write_pages()
     assert not (out / "small" / "README.md").exists()  # It is on the page of the parent.
     both = check_page(out)
     assert both.count("### ") == 8
     assert "[Line search (small)](#line-search-small)" in both
-    with pytest.raises(ResultsError, match="leave out --rewrite"):
-        ablations.Ablations(tmp_path / "empty", rewrite=True).write_pages()
+    with pytest.raises(ResultsError, match="leave out --report-only"):
+        ablations.Ablations(tmp_path / "empty", report_only=True).write_pages()
 
 
 def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
