@@ -23,7 +23,7 @@ EXPERIMENTS = {
     "comparison": ("comparison", "Comparison", "Figure 4: seven methods, four tasks (Sec. 8.1)."),
     "cartpole": ("comparison", "CartPoleComparison", "Figure 4 on the cart-pole (Sec. 8.1)."),
     "locomotion": ("comparison", "Locomotion", "Figure 4 on swimmer, hopper, walker (Sec. 8.1)."),
-    "ablations": ("ablations", "Ablations", "TRPO without one of its parts, on the swimmer."),
+    "ablations": ("ablations", "Ablations", "TRPO with one part changed at a time (App. C)."),
     "atari": ("atari", "Atari", "Table 1 and Figure 5: seven Atari games (Sec. 8.2)."),
     "vine-variance": ("vine", "VineVariance", "Variance of vine's estimates (Sec. 5.2)."),
     "vine-picture": ("vine", "VinePicture", "Figure 1: trunks and branches of a vine iteration."),
