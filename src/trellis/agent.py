@@ -23,7 +23,8 @@ from trellis.policies.saved import Actor, SavedPolicy, read_agent
 from trellis.runs import checkpoint
 from trellis.runs.folder import RunFolderError, as_json, locked, make_folder, write_config
 from trellis.runs.log import METRICS
-from trellis.runs.run import Callback, advance, restore
+from trellis.runs.run import Callback, advance
+from trellis.runs.run_state import restore
 from trellis.runs.trainers import make_trainer
 from trellis.safe_files import is_there
 from trellis.training.base import TrainerBase

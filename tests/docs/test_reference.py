@@ -12,7 +12,7 @@ from trellis import config
 from trellis.cli.main import COMMANDS
 from trellis.optimization.step import Status
 from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.runs.log import CHECKSUM
+from trellis.runs.log_lines import CHECKSUM
 from trellis.sampling.proposals import MAX_ENUMERATED, ProposalError, choose_proposal
 from trellis.spaces import UnsupportedSpaceError, action_kind, observation_encoder, picture_shape
 

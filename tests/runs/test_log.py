@@ -13,14 +13,8 @@ import numpy as np
 import pytest
 
 from trellis.config import TrainConfig
-from trellis.runs.log import (
-    LogError,
-    LogWarning,
-    RunLog,
-    add_checksum,
-    read_metrics,
-    stream_metrics,
-)
+from trellis.runs.log import RunLog, read_metrics, stream_metrics
+from trellis.runs.log_lines import LogError, LogWarning, add_checksum
 from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
 
 
@@ -74,7 +68,7 @@ def test_resume_cuts_later_iterations(tmp_path):
     assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.filterwarnings("ignore::trellis.runs.log.LogWarning")
+@pytest.mark.filterwarnings("ignore::trellis.runs.log_lines.LogWarning")
 def test_every_possible_half_line_is_left_out_and_cut(tmp_path):
     write(tmp_path, [1, 2])
     whole = (tmp_path / "metrics.jsonl").read_bytes()
@@ -320,8 +314,8 @@ def test_the_bar_fits_into_the_terminal(columns, monkeypatch, capsys):
 
 def test_event_files_are_rotated_and_bounded(tmp_path, monkeypatch):
     pytest.importorskip("tensorboardX")
-    monkeypatch.setattr("trellis.runs.log.EVENT_FILE_BYTES", 2_000)
-    monkeypatch.setattr("trellis.runs.log.EVENT_BYTES", 10_000)
+    monkeypatch.setattr("trellis.runs.events.EVENT_FILE_BYTES", 2_000)
+    monkeypatch.setattr("trellis.runs.events.EVENT_BYTES", 10_000)
     write(tmp_path, range(1, 40), tensorboard=True)
     few = sorted((tmp_path / "tensorboard").iterdir())
     assert 1 < len(few) < 6

@@ -89,7 +89,7 @@ def resume(
         from trellis.checkpoint_format import CheckpointError
         from trellis.envs.errors import EnvError
         from trellis.runs.folder import RunFolderError
-        from trellis.runs.log import LogError
+        from trellis.runs.log_lines import LogError
         from trellis.runs.run import resume as resume_training
 
         if steps is not None and steps < 1:

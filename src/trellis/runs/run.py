@@ -11,58 +11,44 @@ checked before they are used, and the module of its environment is imported only
 
 import contextlib
 import dataclasses
-import logging
-import os
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from trellis.checkpoint_format import (
-    CHECKPOINTS,
-    Checkpoint,
-    CheckpointError,
-    Header,
-    load_latest,
-    newest_iteration,
-)
 from trellis.config import TrainConfig
-from trellis.config_file import from_checkpoint, has_checksum
 from trellis.envs.consent import require_consent
 from trellis.envs.errors import EnvInterrupted
-from trellis.policies.saved import require_same_settings
-from trellis.policies.saved_layout import read_count
-from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (
     CONFIG,
-    RunFolderError,
-    as_json,
     locked,
     make_folder,
     read_config,
     require_empty,
     require_run,
-    require_same_run,
     resume_command,
     write_config,
 )
-from trellis.runs.log import METRICS, RunLog
+from trellis.runs.log import RunLog
 from trellis.runs.progress import make_progress
+from trellis.runs.run_state import (
+    AnyTrainer,
+    extended,
+    load_state,
+    read_checkpoint,
+    save_state,
+    warn_if_inexact,
+)
 from trellis.runs.trainers import make_trainer as default_make_trainer
 from trellis.safe_files import is_there
 from trellis.signals import StoppedAtOnce, stop_signals
-from trellis.training.base import TrainerBase
 from trellis.training.checkpoint_arrays import check_header
 from trellis.training.state import TrainState
 
-logger = logging.getLogger(__name__)
-
 Callback = Callable[[TrainState, dict[str, Any]], bool | None]
 """Called after each iteration with its state and metrics; False stops training."""
-AnyTrainer = TrainerBase[Any]
 
 
 class RunOptions(TypedDict, total=False):
@@ -145,16 +131,16 @@ def train(
     if resume:
         require_run(folder)
         with locked(folder):
-            saved = _read_checkpoint(folder, read_config(folder))
-            return _train(trainer, folder, _load(trainer, folder, saved), **options)
+            saved = read_checkpoint(folder, read_config(folder))
+            return _train(trainer, folder, load_state(trainer, folder, saved), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
-    _warn_if_inexact(trainer)
+    warn_if_inexact(trainer)
     make_folder(folder)
     with locked(folder):
         require_empty(folder)  # Another process may have been quicker.
         write_config(folder, trainer.config)
-        _save(trainer, folder, state)  # So that a run can be resumed from its first moment.
+        save_state(trainer, folder, state)  # So that a run can be resumed from its first moment.
         return _train(trainer, folder, state, **options)
 
 
@@ -190,15 +176,15 @@ def resume(
         config = read_config(folder)
         if make_trainer is None:
             require_consent(config.env, config.env_options, folder, trusted=trust_env)
-            saved = _read_checkpoint(folder, config, check_header)
+            saved = read_checkpoint(folder, config, check_header)
             made = default_make_trainer(
-                _extended(folder, config, saved, steps), cluster=cluster, workers=workers
+                extended(folder, config, saved, steps), cluster=cluster, workers=workers
             )
         else:
-            saved = _read_checkpoint(folder, config)
-            made = make_trainer(_extended(folder, config, saved, steps))
+            saved = read_checkpoint(folder, config)
+            made = make_trainer(extended(folder, config, saved, steps))
         with closing(made) as trainer:
-            return _train(trainer, folder, _load(trainer, folder, saved), **options)
+            return _train(trainer, folder, load_state(trainer, folder, saved), **options)
 
 
 @contextlib.contextmanager
@@ -213,45 +199,6 @@ def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
             error.add_note(str(second))
         raise
     trainer.close()
-
-
-def _read_checkpoint(
-    folder: Path,
-    config: TrainConfig,
-    check: Callable[[TrainConfig, Header], None] = lambda config, header: None,
-) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a run; None if it has not started yet.
-
-    Its settings must be those of `config.json`, and `check` must accept it.
-    """
-    if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
-        return None
-
-    def check_all(header: Header) -> None:
-        if header.config is not None:
-            inside = from_checkpoint(header.config, f"the checkpoint of {folder}")
-            require_same_settings(folder, config, inside)
-        check(config, header)
-
-    return load_latest(folder / CHECKPOINTS, check_all)
-
-
-def _extended(
-    folder: Path, config: TrainConfig, saved: Checkpoint | None, steps: int | None
-) -> TrainConfig:
-    """Return the settings of a run, extended to this many steps if they are more than it had."""
-    if steps is None:
-        return config
-    # A run that is limited by its iterations has fewer steps than it was allowed.
-    planned = config.total_steps
-    if config.max_iterations is not None and saved is not None:
-        planned = read_count(saved.values, "steps")
-    if steps < planned:
-        raise RunFolderError(
-            f"{folder} is a run of {planned:,} steps, which {steps:,} would not extend; give more"
-            " steps, or none to finish the run as it was planned"
-        )
-    return dataclasses.replace(config, total_steps=steps, max_iterations=None)
 
 
 def _train(
@@ -274,7 +221,7 @@ def _train(
         def save_if_due(before: int, state: TrainState, going: bool) -> None:
             if not going or crossed(before, state.steps, config.checkpoint_every):
                 log.sync()
-                _save(trainer, folder, state)
+                save_state(trainer, folder, state)
 
         state = advance(
             trainer,
@@ -328,65 +275,3 @@ def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[
         "eval_return_std": evaluation.std_return,
         "eval_length_mean": evaluation.mean_length,
     }
-
-
-def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
-    if not is_there(folder, CONFIG):  # A new folder in its place would hold no run.
-        raise RunFolderError(
-            f"cannot save iteration {state.iteration}: {folder / CONFIG} disappeared during"
-            " training; start a new run in another folder"
-        )
-    arrays, values = trainer.to_checkpoint(state)
-    keep, config = trainer.config.keep_checkpoints, as_json(trainer.config)
-    save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep, config=config)
-
-
-def _load(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> TrainState:
-    """Return the state of a checkpoint; the first state, if there is no checkpoint yet."""
-    require_same_run(folder, trainer.config)
-    if saved is None:
-        state = trainer.start()
-        _warn_if_inexact(trainer)
-        write_config(folder, trainer.config)
-        _save(trainer, folder, state)
-        return state
-    differences = version_differences(saved)
-    if differences:
-        warnings.warn(
-            f"{folder} was trained with other versions ({'; '.join(differences)}): it continues,"
-            " but perhaps not bit for bit",
-            stacklevel=4,
-        )
-    state = restore(trainer, saved)
-    if read_config(folder) != trainer.config or not has_checksum(folder):
-        write_config(folder, trainer.config)
-    return state
-
-
-def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:
-    """Return the state of a checkpoint, with an error that names what cannot be restored."""
-    try:
-        return trainer.from_checkpoint(saved.arrays, saved.values)
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"the checkpoint of iteration {saved.iteration} cannot be restored in"
-            f" {trainer.config.env}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _warn_if_inexact(trainer: AnyTrainer) -> None:
-    """Warn at the start of a run that it cannot be resumed bit for bit, and say why."""
-    if trainer.inexact:
-        logger.warning(
-            "%s: if this run is interrupted, it can be resumed, but not bit for bit.",
-            trainer.inexact,
-        )
-
-
-def _has_begun(folder: Path) -> bool:
-    """Return whether there is something to continue, also if its checkpoints are lost."""
-    if newest_iteration(folder / CHECKPOINTS) is not None:
-        return True
-    return is_there(folder, METRICS) and os.lstat(folder / METRICS).st_size > 0
