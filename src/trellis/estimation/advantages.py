@@ -99,7 +99,22 @@ def estimate(
         return q, Estimated(moments_by_state(q), critic_fit)
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma)
+        if settings.baseline == "time":
+            advantage = subtract_time_baseline(advantage, samples.age)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
+
+
+def subtract_time_baseline(q: np.ndarray, age: np.ndarray) -> np.ndarray:
+    """Return Q̂ minus the mean Q̂ of the other paths at the same time step.
+
+    The baseline depends on the time step and on other paths only, so it does not bias the gradient.
+    It removes what all paths share, above all the return that is missing after their last step. A
+    path that is alone at a time step has nothing to be compared with: its advantage is 0.
+    """
+    count, total = np.bincount(age.ravel()), np.bincount(age.ravel(), q.ravel())
+    others = count[age] - 1
+    mean = np.where(others > 0, (total[age] - q) / np.maximum(others, 1), q)
+    return (q - mean).astype(q.dtype)
 
 
 def rollout_values(
@@ -152,7 +167,8 @@ def state_batch(
     if samples.branches is not None:
         q = rescale_by_state(values, settings.advantages, moments)
         return vine_batch(samples, samples.branches, q, weight)
-    n, advantage = values.size, rescale(values, settings.advantages, moments)
+    centered = settings.critic != "none" or settings.baseline != "none"
+    n, advantage = values.size, rescale(values, settings.advantages, moments, centered=centered)
     return StateBatch(
         observation=samples.observation.reshape(n, -1),
         action=samples.action.reshape(n, 1, -1),
@@ -186,16 +202,17 @@ def vine_batch(
     )
 
 
-def rescale(values: np.ndarray, how: str, moments: Moments) -> np.ndarray:
+def rescale(values: np.ndarray, how: str, moments: Moments, *, centered: bool = True) -> np.ndarray:
     """Return advantages unchanged ("raw"), centered ("center") or standardized ("standardize").
 
     Args:
         values: The advantages.
         how: "raw", "center" or "standardize".
         moments: Moments of the advantages of all shards.
+        centered: Whether "center" and "standardize" subtract the mean.
     """
     number = values.dtype.type
-    if how != "raw":
+    if how != "raw" and centered:
         values = values - number(moments.mean)
     if how == "standardize":
         values = values / (np.sqrt(number(moments.variance)) + 1e-8)
