@@ -179,8 +179,8 @@ class EstimationConfig(Checked):
     critic: Literal["none", "linear", "mlp"] = "mlp"
     """Model of V(s): none (the paper), linear (least squares on features) or mlp (a network)."""
     baseline: Literal["none", "constant", "time"] = "constant"
-    """Baseline of Q̂ on single paths without a critic: none, constant (the mean) or time (the mean
-    of the other paths at the same time step)."""
+    """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other paths at
+    the same time of their episodes). Only single path without a critic uses it."""
     critic_hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
     """Sizes of the critic's hidden tanh layers."""
     critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)
@@ -324,13 +324,6 @@ class TrainConfig(Checked):
         bootstrap = self.sampling.is_vine and self.sampling.vine.bootstrap
         if bootstrap and self.estimation.critic == "none":
             raise ValueError("critic must be linear or mlp for vine.bootstrap, got 'none'")
-        if self.estimation.baseline != "constant" and (
-            self.sampling.is_vine or self.estimation.critic != "none"
-        ):
-            raise ValueError(
-                "baseline must be constant with vine or with a critic, got"
-                f" {self.estimation.baseline!r}; set sampler to single-path and critic to none"
-            )
         if self.step.method == "natural-gradient" and self.estimation.advantages == "standardize":
             raise ValueError(
                 "advantages must be center or raw for natural-gradient, whose step size is fixed,"

@@ -1,11 +1,19 @@
 """Tests of the baselines of single paths without a critic (Sec. 5.1)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from trellis.config import EstimationConfig, SamplingConfig, TrainConfig
-from trellis.estimation.advantages import estimate, state_batch, subtract_time_baseline
+from tests.training.cases import CARTPOLE
+from trellis import presets
+from trellis.config import EstimationConfig
+from trellis.estimation.advantages import estimate, state_batch
+from trellis.estimation.baseline import TimeMoments
+from trellis.moments import Moments
 from trellis.sampling.samples import Samples
+from trellis.training.reduction import merge_answers
+from trellis.training.team import LocalTeam
 
 
 def samples_of(reward, age, ended):
@@ -42,7 +50,46 @@ def test_the_mean_of_the_other_paths_is_subtracted():
         same = age == age[place]
         same[place] = False
         expected[place] = q[place] - (q[same].mean() if same.any() else q[place])
-    np.testing.assert_allclose(subtract_time_baseline(q, age), expected, atol=1e-12)
+    moments = TimeMoments.of(q, age)
+    np.testing.assert_allclose(moments.advantages(q, age), expected, atol=1e-12)
+    direct = Moments.of(expected)
+    np.testing.assert_allclose(moments.of_advantages.squares, direct.squares, rtol=1e-12)
+    np.testing.assert_allclose(moments.of_advantages.mean, direct.mean, atol=1e-12)
+    assert moments.of_advantages.count == direct.count
+
+
+def test_shards_share_their_baseline():
+    """Two shards, whose longest episodes differ, together have the moments of the whole."""
+    rng = np.random.default_rng(1)
+    q, age = rng.normal(size=(30, 4)), rng.integers(0, 20, size=(30, 4))
+    age[:, 2:] //= 2
+    parts = [TimeMoments.of(q[:, part], age[:, part]) for part in (slice(0, 2), slice(2, 4))]
+    for merged in (merge_answers(*parts), merge_answers(*parts[::-1])):
+        whole = TimeMoments.of(q, age)
+        for name in ("count", "mean", "squares"):
+            np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), atol=1e-12)
+
+
+def test_a_shard_of_one_path_is_compared_with_the_other_shards():
+    estimation = EstimationConfig(critic="none", baseline="time", advantages="center")
+    sampling = dataclasses.replace(CARTPOLE.sampling, num_envs=4, shards=4)
+    team = LocalTeam(dataclasses.replace(CARTPOLE, sampling=sampling, estimation=estimation))
+    policy = team.shards[0].model.policy
+    theta = policy.init(np.random.default_rng(0))
+    team.collect(theta, Moments.zeros((4,)), 0)
+    values = team.estimate({}, 1.0).values
+    found = np.stack([shard._batch(values).value[:, 0] for shard in team.shards], axis=1)
+    q = np.concatenate([shard._values for shard in team.shards], axis=1)
+    age = np.concatenate([shard._samples.age for shard in team.shards], axis=1)
+    team.close()
+    assert np.ptp(found) > 0
+    np.testing.assert_allclose(found, TimeMoments.of(q, age).advantages(q, age), atol=1e-6)
+
+
+def test_presets_of_the_paper_choose_the_baseline():
+    assert presets.resolve("CartPole-v1", "paper/cartpole").estimation.baseline == "time"
+    assert presets.resolve("CartPole-v1", "paper/cartpole-vine").estimation.baseline == "constant"
+    assert EstimationConfig().baseline == "constant"  # Runs before 0.3.0 had no other.
 
 
 @pytest.mark.parametrize(("baseline", "is_zero"), [("time", True), ("constant", False)])
@@ -74,19 +121,7 @@ def test_the_gradient_stays_unbiased_in_a_bandit():
     reward = np.where(action, 2.0, -1.0) + 5.0
     score = np.where(action, 1 - p, -p)
     age = np.broadcast_to(np.arange(batches)[:, None], action.shape)  # Each batch is a time step.
-    products = (subtract_time_baseline(reward, age) * score).mean(axis=1)
+    products = (TimeMoments.of(reward, age).advantages(reward, age) * score).mean(axis=1)
     exact = p * (1 - p) * 3.0
     error = products.std() / np.sqrt(batches)
     assert abs(products.mean() - exact) < 4 * error
-
-
-@pytest.mark.parametrize(
-    ("sampler", "critic"), [("vine", "none"), ("single-path", "mlp"), ("single-path", "linear")]
-)
-def test_a_baseline_that_would_be_ignored_is_refused(sampler, critic):
-    with pytest.raises(ValueError, match="baseline must be constant"):
-        TrainConfig(
-            env="CartPole-v1",
-            sampling=SamplingConfig(sampler=sampler),
-            estimation=EstimationConfig(baseline="time", critic=critic),
-        )

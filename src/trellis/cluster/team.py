@@ -10,6 +10,7 @@ from trellis.cluster.workers import WorkerGroup
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
 from trellis.estimation.advantages import Estimated
+from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
 from trellis.optimization.objective import Objective
@@ -70,7 +71,7 @@ class RayTeam(Team):
             "estimate", lambda team: team.estimate(critic, reward_scale), changes_shards=True
         )
 
-    def prepare_step(self, values: Moments) -> None:
+    def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""
         self.group.ask("prepare_step", lambda team: team.prepare_step(values), changes_shards=True)
 

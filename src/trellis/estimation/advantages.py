@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.config import EstimationConfig
+from trellis.estimation.baseline import TimeMoments, ValueMoments
 from trellis.estimation.critic import Critic, CriticState, average_critics
 from trellis.estimation.returns import ValueFunction, gae, path_returns, successor_values
 from trellis.estimation.surrogate import StateBatch
@@ -53,8 +54,9 @@ class CriticFit:
 class Estimated(NamedTuple):
     """Statistics of the estimated values of one iteration."""
 
-    values: Moments
-    """Moments of the advantages; with vine, of the differences among the actions of a state."""
+    values: ValueMoments
+    """Moments of the advantages; with vine, of the differences among the actions of a state; with
+    the time baseline, of Q̂ at every time."""
     critic_fit: CriticFit | None
     """The critic fit; None without a critic."""
 
@@ -79,8 +81,8 @@ def estimate(
         rng: Source of the order of minibatches in the fit.
 
     Returns:
-        Advantages (time, env) of single paths, or Q-values (state, action) of vine's rollouts; and
-        their statistics with the critic fit.
+        Advantages (time, env) of single paths, before a baseline is subtracted, or Q-values (state,
+        action) of vine's rollouts; and their statistics with the critic fit.
     """
     reward = samples.reward / reward_scale
     advantage = critic_fit = value_of = None
@@ -100,21 +102,8 @@ def estimate(
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma)
         if settings.baseline == "time":
-            advantage = subtract_time_baseline(advantage, samples.age)
+            return advantage, Estimated(TimeMoments.of(advantage, samples.age), critic_fit)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
-
-
-def subtract_time_baseline(q: np.ndarray, age: np.ndarray) -> np.ndarray:
-    """Return Q̂ minus the mean Q̂ of the other paths at the same time step.
-
-    The baseline depends on the time step and on other paths only, so it does not bias the gradient.
-    It removes what all paths share, above all the return that is missing after their last step. A
-    path that is alone at a time step has nothing to be compared with: its advantage is 0.
-    """
-    count, total = np.bincount(age.ravel()), np.bincount(age.ravel(), q.ravel())
-    others = count[age] - 1
-    mean = np.where(others > 0, (total[age] - q) / np.maximum(others, 1), q)
-    return (q - mean).astype(q.dtype)
 
 
 def rollout_values(
@@ -153,17 +142,19 @@ def moments_by_state(q: np.ndarray) -> Moments:
 
 
 def state_batch(
-    samples: Samples, values: np.ndarray, moments: Moments, settings: EstimationConfig
+    samples: Samples, values: np.ndarray, moments: ValueMoments, settings: EstimationConfig
 ) -> StateBatch:
     """Return the states with their actions and values, in the form that the surrogate needs.
 
     Args:
         samples: Samples of one iteration.
         values: Values that `estimate` returned.
-        moments: Moments of the values of all shards, used to center and scale them.
+        moments: Moments of the values of all shards, used to subtract a baseline and to scale.
         settings: Settings for rescaling values and for discounting states.
     """
     weight = state_weights(samples, settings.gamma if settings.discount_states else 1.0)
+    if isinstance(moments, TimeMoments):
+        values, moments = moments.advantages(values, samples.age), moments.of_advantages
     if samples.branches is not None:
         q = rescale_by_state(values, settings.advantages, moments)
         return vine_batch(samples, samples.branches, q, weight)
