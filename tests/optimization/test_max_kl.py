@@ -1,6 +1,7 @@
 """Eq. 11 solved: against an independent solver, against a dense grid, and its constraints."""
 
 import dataclasses
+from unittest import mock
 
 import jax
 import numpy as np
@@ -8,11 +9,16 @@ import pytest
 import scipy.optimize
 
 from tests.problems import POLICIES, random_batch, random_theta
+from trellis import presets
+from trellis.config import SamplingConfig, StepConfig, TrainConfig
 from trellis.estimation.surrogate import Estimator, surrogate_gains
 from trellis.optimization import max_kl
+from trellis.optimization.step import Status
+from trellis.optimization.trust_region import TrustRegion
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
+from trellis.training.trainer import Trainer
 
 DELTA = 0.01
 
@@ -87,30 +93,6 @@ def best_of_random_starts(policy, batch, old, starts, rng):
         return max(augmented_lagrangian(gain, kl, old, start) for start in begin)
 
 
-def check_against_independent_solver(seed, starts, states):
-    rng = np.random.default_rng(seed)
-    policy = POLICIES["gaussian, linear"]
-    old = random_theta(policy, rng)
-    batch = random_batch(policy, old, states, rng)
-    found = max_kl.maximize(policy, Estimator.IMPORTANCE, old, batch, DELTA, rng)
-    best = best_of_random_starts(policy, batch, old, starts, rng)
-    assert found.gain >= (1 - max_kl.GAIN_TOLERANCE) * best
-    assert found.max_kl <= DELTA * (1 + 1e-6)
-    return found, best
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_independent_solver_finds_more(seed):
-    found, _ = check_against_independent_solver(seed, starts=3, states=300)
-    assert found.gain > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 110))
-def test_fifty_starts_of_an_independent_solver_find_no_more(seed):
-    check_against_independent_solver(seed, starts=50, states=1000)
-
-
 @dataclasses.dataclass(frozen=True)
 class Odds:
     """Logits (w·x, 0) of two actions: as many parameters as features."""
@@ -128,7 +110,63 @@ class Odds:
         return jax.numpy.stack([logit, jax.numpy.zeros_like(logit)], -1)
 
 
-@pytest.mark.parametrize("num_params", [1, 2])
+def odds_problem():
+    """A policy of two parameters on 200 states, in float32; all fast tests share its programs."""
+    rng = np.random.default_rng(5)
+    policy = Policy(Odds(2), Categoricals((2,)))
+    old = rng.normal(size=2).astype(np.float32)
+    return policy, old, random_batch(policy, old, 200, rng, dtype=np.float32), rng
+
+
+def check_against_independent_solver(policy, old, batch, starts, rng):
+    found = max_kl.maximize(policy, Estimator.IMPORTANCE, old, batch, DELTA, rng)
+    exact = jax.tree.map(lambda x: np.asarray(x, np.float64) if x.dtype.kind == "f" else x, batch)
+    best = best_of_random_starts(policy, exact, old.astype(np.float64), starts, rng)
+    assert found.theta.dtype == np.float32
+    assert found.gain > 0
+    assert found.gain >= (1 - max_kl.GAIN_TOLERANCE) * best
+    assert DELTA * 0.999 <= found.max_kl <= DELTA * (1 + 1e-6)
+    assert 0 < found.mean_kl <= found.max_kl
+
+
+def test_no_independent_solver_finds_more():
+    policy, old, batch, rng = odds_problem()
+    check_against_independent_solver(policy, old, batch, 1, rng)
+
+
+@pytest.fixture(scope="module")
+def cart_pole_batches():
+    """Ten iterations of TRPO on the paper's cart-pole, with six parameters: θ_old and the batch."""
+    config = presets.resolve("trellis/PaperCartPole-v0", "paper/cartpole")
+    config = dataclasses.replace(
+        config, sampling=dataclasses.replace(config.sampling, num_envs=1), seed=100
+    )
+    trainer = Trainer(config)
+    state, batches = trainer.start(), []
+    step = TrustRegion.step
+
+    def recorded(region, theta, batch, rng):
+        batches.append((theta, batch))
+        return step(region, theta, batch, rng)
+
+    with mock.patch.object(TrustRegion, "step", recorded):
+        for _ in range(10):
+            state, _ = trainer.iterate(state)
+    trainer.close()
+    assert trainer.policy.num_params == 6
+    return trainer.policy, batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("iteration", range(10))
+def test_fifty_starts_of_an_independent_solver_find_no_more(cart_pole_batches, iteration):
+    policy, batches = cart_pole_batches
+    theta, batch = batches[iteration]
+    rng = np.random.default_rng(iteration)
+    check_against_independent_solver(policy, theta, batch, 50, rng)
+
+
+@pytest.mark.parametrize("num_params", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_dense_grid_agrees(num_params):
     rng = np.random.default_rng(5)
     policy = Policy(Odds(num_params), Categoricals((2,)))
@@ -149,6 +187,7 @@ def test_a_dense_grid_agrees(num_params):
     assert found.max_kl <= DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [POLICIES["gaussian, linear"], Policy(MLP(4, (), 3), Categoricals((3,)))],
@@ -159,24 +198,38 @@ def test_a_rounded_solution_satisfies_every_constraint(policy):
     old = random_theta(policy, rng).astype(np.float32)
     batch = random_batch(policy, old, 200, rng, dtype=np.float32)
     found = max_kl.maximize(policy, Estimator.IMPORTANCE, old, batch, DELTA, rng, starts=1)
-    assert found.theta.dtype == np.float32
     assert found.gain > 0
     assert DELTA * 0.999 <= found.max_kl <= DELTA
-    assert 0 < found.mean_kl <= found.max_kl
+
+
+def test_a_step_describes_the_solution():
+    policy, old, batch, _ = odds_problem()
+    region = TrustRegion(policy, StepConfig("max-kl"), expected_states=200)
+    theta, info = region.step(old, batch, np.random.default_rng(0))
+    found = max_kl.maximize(
+        policy, Estimator.IMPORTANCE, old, batch, DELTA, np.random.default_rng(0)
+    )
+    assert Status(int(info.status)) is Status.ACCEPTED
+    assert info.surrogate_after - info.surrogate_before == pytest.approx(found.gain, rel=1e-3)
+    assert float(info.max_kl) <= DELTA
+    np.testing.assert_allclose(theta, found.theta, rtol=1e-4)
 
 
 def test_equal_values_leave_the_parameters():
-    rng = np.random.default_rng(4)
-    policy = POLICIES["gaussian, linear"]
-    old = random_theta(policy, rng).astype(np.float32)
-    batch = random_batch(policy, old, 50, rng, dtype=np.float32)
+    policy, old, batch, rng = odds_problem()
     batch = batch._replace(value=np.zeros_like(batch.value))
-    found = max_kl.maximize(policy, Estimator.IMPORTANCE, old, batch, DELTA, rng)
-    assert found.theta.tobytes() == old.tobytes()
-    assert found.gain == 0
+    region = TrustRegion(policy, StepConfig("max-kl"), expected_states=200)
+    theta, info = region.step(old, batch, rng)
+    assert theta.tobytes() == old.tobytes()
+    assert Status(int(info.status)) is Status.ZERO_GRADIENT
 
 
 def test_large_policies_are_refused():
     policy = Policy(MLP(4, (64, 64), 2), DiagGaussian(2))
-    with pytest.raises(ValueError, match="max-kl-step"):
-        max_kl.maximize(policy, Estimator.IMPORTANCE, np.zeros(5), None, DELTA, None)
+    with pytest.raises(ValueError, match=r"at most 64 parameters.*max-kl-step"):
+        TrustRegion(policy, StepConfig("max-kl"))
+
+
+def test_shards_are_refused():
+    with pytest.raises(ValueError, match=r"shards must be 1 for max-kl.*max-kl-step"):
+        TrainConfig("a", sampling=SamplingConfig(shards=2), step=StepConfig("max-kl"))

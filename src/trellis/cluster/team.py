@@ -46,6 +46,11 @@ class RayTeam(Team):
         workers: int | None = None,
     ):
         super().__init__(config)
+        if config.step.method == "max-kl":
+            raise ValueError(
+                "method max-kl solves Eq. 11 in one process and cannot run on a cluster; use"
+                " max-kl-step"
+            )
         start = ShardState(None, np.zeros(config.sampling.part.paths))
         self._states = [start] * config.sampling.shards
         self.group: WorkerGroup[LocalTeam] = WorkerGroup(

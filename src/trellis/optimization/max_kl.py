@@ -94,23 +94,17 @@ def maximize(
     """Solve Eq. 11 on the states of `batch`.
 
     Args:
-        policy: a policy of at most `MOST_PARAMS` parameters.
-        estimator: how L weighs the actions of a state.
+        policy: A policy with few parameters.
+        estimator: How L weights the actions of a state.
         theta: θ_old.
-        batch: the sampled states; a state is constrained if its `kl_weight` is positive.
+        batch: The sampled states; a state is constrained if its `kl_weight` is positive.
         max_kl: δ.
-        rng: chooses the random starts.
-        starts: number of starts.
+        rng: Source of the random starts.
+        starts: Number of starts.
 
-    Raises:
-        ValueError: the policy has too many parameters.
+    Returns:
+        The solution, rounded to the dtype of θ_old so that it meets every constraint.
     """
-    if policy.num_params > MOST_PARAMS:
-        raise ValueError(
-            f"method max-kl solves Eq. 11 for at most {MOST_PARAMS} parameters, this policy has"
-            f" {policy.num_params}; use a smaller policy, or method max-kl-step, which shortens"
-            " TRPO's step until no state's KL exceeds δ"
-        )
     with jax.enable_x64(True):
         return _Solver(policy, estimator, theta, batch, max_kl).solve(rng, starts)
 
