@@ -46,7 +46,7 @@ def verdict(judged, start):
 
 def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_plans, "ITERATIONS", 20)
-    names = ("trpo", "natural-gradient", "max-kl")
+    names = ("trpo", "natural-gradient", "max-kl-step")
     asked = CartPoleComparison(
         tmp_path / "out", seeds=2, methods=names, scale=0.1, runs=tmp_path / "runs"
     )
@@ -58,7 +58,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     for method, value, late in ((trpo, None, 0.4), (natural, values[3], 0.5), (max_kl, None, 0.8)):
         for plan in asked.compared(task, method, value):
             finish(plan, 990.0 + plan.config.seed, rises_until=late)
-    scores = {"trpo": 1000.0, "natural-gradient": 980.0, "max-kl": 700.0}
+    scores = {"trpo": 1000.0, "natural-gradient": 980.0, "max-kl-step": 700.0}
 
     def evaluate(folder):
         score = scores[read_config(folder).step.method]
@@ -78,7 +78,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     record = found["methods"]["trpo"]
     assert record["command"] == (
         f"trellis reproduce cartpole --out {tmp_path / 'out'} --seeds 2 --runs {tmp_path / 'runs'}"
-        " --parallel 2 --methods trpo natural-gradient max-kl --scale 0.1"
+        " --parallel 2 --methods trpo natural-gradient max-kl-step --scale 0.1"
     )
     assert record["commit"] == commit()
     assert record["mean_return"] == 1000.0
@@ -114,13 +114,13 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(table.figure, "plot", lambda *_: None)
     again.run(said.append)
     later = json.loads((tmp_path / "out" / "cartpole.json").read_text())
-    assert list(later["methods"]) == ["trpo", "natural-gradient", "max-kl"]
-    assert later["methods"]["max-kl"] == found["methods"]["max-kl"]
+    assert list(later["methods"]) == ["trpo", "natural-gradient", "max-kl-step"]
+    assert later["methods"]["max-kl-step"] == found["methods"]["max-kl-step"]
     assert later["sweeps"] == found["sweeps"]
     assert later["methods"]["trpo"]["mean_return"] == 900.0
     text = (tmp_path / "out/README.md").read_text()
     assert "--methods trpo --scale 0.1\n" in text
-    assert "# natural gradient; max KL (written by commit" in text
+    assert "# natural gradient; max KL step (written by commit" in text
     # Everything but the JSON of the tasks and the logs is made from them.
     assert len(read_logs(tmp_path / "out", "cartpole", "natural-gradient")) == 8
     kept = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.*")}
@@ -249,7 +249,7 @@ def test_claims_follow_the_numbers():
 )
 def test_slower_is_decided_by_the_bands(end, band, holds):
     """TRPO reaches its goal of 9 after 90 steps; at 9.2 the other one does after 100."""
-    methods = {"trpo": record("A", 1.0), "max-kl": record("B", 1.0, curve=(0, end), band=band)}
+    methods = {"trpo": record("A", 1.0), "max-kl-step": record("B", 1.0, curve=(0, end), band=band)}
     found = claims({"cartpole": {"methods": methods}})
     assert verdict(found, "The max KL")["holds"] is holds
 

@@ -34,6 +34,9 @@ def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
     assert row["factor"] > 1.5
     vine, path = row["gradients"]["vine"], row["gradients"]["single path"]
     assert vine["q_values"] == 240
+    timed = row["gradients"]["single path, time baseline"]
+    assert timed["steps"] == path["steps"]
+    assert "time baseline / vine" in (tmp_path / "README.md").read_text()
     assert path["q_values"] == path["steps"] == 1000
     assert vine["per_step"] == pytest.approx(vine["per_q_value"] * vine["steps"] / vine["q_values"])
 

@@ -17,6 +17,7 @@ import numpy as np
 from trellis.config import TrainConfig
 from trellis.envs.batch import Restorability, Snapshot
 from trellis.estimation.advantages import Estimated, estimate, state_batch
+from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import discounted_returns
 from trellis.estimation.surrogate import StateBatch
@@ -151,18 +152,18 @@ class Shard:
         )
         return estimated
 
-    def step(self, values: Moments) -> tuple[np.ndarray, StepInfo]:
+    def step(self, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
         """Take the whole step as one compiled program; for a run with a single shard."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         theta, info = self._trust_region.step(self._theta, self._batch(values), fisher_rng)
         return np.asarray(theta), info
 
-    def objective(self, values: Moments) -> LocalObjective:
+    def objective(self, values: ValueMoments) -> LocalObjective:
         """Return this shard's part of the objective, given the moments of all shards' values."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         return self._trust_region.objective(self._theta, self._batch(values), fisher_rng)
 
-    def _batch(self, values: Moments) -> StateBatch:
+    def _batch(self, values: ValueMoments) -> StateBatch:
         return state_batch(self._samples, self._values, values, self._config.estimation)
 
     def finish(self, theta: np.ndarray, with_snapshot: bool = False) -> Finished:

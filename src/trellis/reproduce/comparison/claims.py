@@ -112,7 +112,7 @@ CLAIMS = (
         "8.1",
         "Max KL learns somewhat more slowly on cart-pole",
         "The max KL method learned somewhat more slowly than our final method (cart-pole)",
-        *(_is_slower, list_speeds, (SINGLE_PATH, ("max-kl",)), ("cartpole",)),
+        *(_is_slower, list_speeds, (SINGLE_PATH, ("max-kl", "max-kl-step")), ("cartpole",)),
     ),
     PaperClaim(
         "6",

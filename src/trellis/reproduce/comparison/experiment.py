@@ -46,7 +46,12 @@ class Locomotion(TrainingExperiment):
         super().__post_init__()
         for method in self._methods:
             require_scale(self.scale_of(method))
-            if method.optional and "cartpole" in self.tasks:
+            if method.name == "max-kl" and self.tasks != ("cartpole",):
+                raise ValueError(
+                    "max-kl solves Eq. 11 for the few parameters of the cart-pole only: use"
+                    " max-kl-step"
+                )
+            if method.vine and method.optional and "cartpole" in self.tasks:
                 raise ValueError(
                     f"{method.name} needs the steps of Table 2, which has no column for the"
                     " cart-pole: use trpo-vine"
@@ -166,6 +171,8 @@ class CartPoleComparison(Locomotion):
 
     name: ClassVar = "cartpole"
     tasks: tuple[str, ...] = field(default=("cartpole",), init=False)
+    methods: tuple[str, ...] = (*STANDARD, "max-kl")
+    """Methods to compare."""
 
 
 @dataclass(frozen=True)

@@ -256,10 +256,11 @@ def speed(
 ) -> list[Finding]:
     """Return how many times the steps of single-path TRPO a method needs."""
     found: list[Finding] = []
-    (base,), (method,) = kinds
+    (base,), choices = kinds
     for name in names:
         methods = _methods(tasks, name)
-        if method not in methods or base not in methods:
+        method = next((choice for choice in choices if choice in methods), None)
+        if method is None or base not in methods:
             continue
         trpo, other = methods[base], methods[method]
         curve = trpo["curves"]["return_by_steps"]["mean"]
