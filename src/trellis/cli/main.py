@@ -26,6 +26,7 @@ from typing import Any
 import trellis
 from trellis.cli import options
 from trellis.cli.errors import say
+from trellis.cli.export import export
 from trellis.cli.inventory import doctor, environments, list_presets
 from trellis.cli.reproduce import reproduce
 from trellis.cli.runs import compare, evaluate, plot, record
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "export": export,
     "reproduce": reproduce,
     "envs": environments,
     "presets": list_presets,
