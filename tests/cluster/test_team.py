@@ -15,7 +15,7 @@ from trellis.cluster.connection import ClusterError
 from trellis.cluster.team import RayTeam
 from trellis.cluster.worker import ShardError
 from trellis.cluster.workers import WorkerGroup
-from trellis.config import PolicyConfig, SearchConfig, StepConfig
+from trellis.config import EstimationConfig, PolicyConfig, SearchConfig, StepConfig
 from trellis.runs.trainers import make_trainer
 from trellis.training.trainer import Trainer
 
@@ -43,6 +43,12 @@ def test_vine_on_one_worker():
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_any_number_of_workers(case, workers):
     check(CASES[case], workers)
+
+
+@pytest.mark.slow
+def test_a_baseline_over_the_paths_of_all_workers():
+    estimation = EstimationConfig(critic="none", baseline="time", advantages="center")
+    check(dataclasses.replace(CARTPOLE, estimation=estimation), 2)
 
 
 @pytest.mark.slow

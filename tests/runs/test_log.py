@@ -211,8 +211,8 @@ def test_tensorboard_gets_the_numbers_and_a_purge_on_resume(tmp_path):
     scalars = [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in events(tmp_path)]
     scalars = [(step, values) for step, values in scalars if values]
     assert [step for step, _ in scalars] == [100, 200, 300, 300]
-    assert scalars[0][1].keys() == {"iteration", "steps", "kl"}
-    assert scalars[1][1]["kl"] == pytest.approx(0.02)
+    assert scalars[0][1].keys() == {"time/iteration", "time/steps", "step/kl"}
+    assert scalars[1][1]["step/kl"] == pytest.approx(0.02)
     starts = [e.step for e in events(tmp_path) if e.HasField("session_log")]
     assert starts == [201]  # TensorBoard hides what an earlier file says from here on.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from trellis.runs.tags import scalars
 from trellis.safe_files import make_folder
 
 TENSORBOARD = "tensorboard"
@@ -42,12 +43,8 @@ class Events:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Write all numbers of a row against its steps."""
-        scalars = [
-            self._summary.Value(tag=name, simple_value=float(value))
-            for name, value in row.items()
-            if isinstance(value, int | float)
-        ]
-        self._write(step=int(row.get("steps") or 0), summary=self._summary(value=scalars))
+        values = [self._summary.Value(tag=k, simple_value=v) for k, v in scalars(row).items()]
+        self._write(step=int(row.get("steps") or 0), summary=self._summary(value=values))
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
 

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
 from trellis.config import TrainConfig
 from trellis.envs.consent import require_consent
 from trellis.envs.errors import EnvInterrupted
+from trellis.runs.callback import Callback, RunStart, started, stops
 from trellis.runs.folder import (
     CONFIG,
     locked,
@@ -38,6 +37,7 @@ from trellis.runs.run_state import (
     extended,
     load_state,
     read_checkpoint,
+    require_state_of,
     save_state,
     warn_if_inexact,
 )
@@ -47,12 +47,9 @@ from trellis.signals import StoppedAtOnce, stop_signals
 from trellis.training.checkpoint_arrays import check_header
 from trellis.training.state import TrainState
 
-Callback = Callable[[TrainState, dict[str, Any]], bool | None]
-"""Called after each iteration with its state and metrics; False stops training."""
-
 
 class RunOptions(TypedDict, total=False):
-    """Options of `train` and `resume`."""
+    """Options of `train`, `train_from` and `resume`."""
 
     quiet: bool
     """Whether to show no progress."""
@@ -60,6 +57,8 @@ class RunOptions(TypedDict, total=False):
     """Functions that are called after each iteration; one that returns False stops the run."""
     tensorboard: bool
     """Whether to write TensorBoard events. Default: yes."""
+    log_interval: int | None
+    """Iterations between lines of progress. Default: a bar, or a line every few seconds."""
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -79,6 +78,8 @@ def advance(
     is_over: Callable[[TrainState], bool],
     callbacks: Sequence[Callback] = (),
     *,
+    config: TrainConfig | None = None,
+    folder: Path | None = None,
     eval_every: int | None = None,
     should_stop: Callable[[], object] = lambda: None,
     after: Callable[[int, TrainState, bool], None] = lambda before, state, going: None,
@@ -90,6 +91,9 @@ def advance(
         state: State to start from.
         is_over: Function that returns whether a state is the last.
         callbacks: Functions that are all called after each iteration.
+        config: Settings with the planned length, for callbacks that ask for it when they start.
+            Default: those of the trainer.
+        folder: Run folder, for callbacks that ask for it. Default: none.
         eval_every: Steps between evaluations, besides one at the end; 0 for that one alone, None
             for none at all.
         should_stop: Function that is called before the first iteration and after each one; a true
@@ -97,19 +101,18 @@ def advance(
         after: Function that is called last, with the steps before the iteration, the state, and
             whether another iteration follows.
     """
-    going = not (is_over(state) or should_stop())
-    while going:
-        before = state.steps
-        state, metrics = trainer.iterate(state)
-        over = is_over(state)
-        if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
-            state, evaluation = _evaluate(trainer, state)
-            metrics |= evaluation
-        answers = [callback(state, metrics) for callback in callbacks]
-        # A comparison of arrays is np.bool_. Other answers, such as 0 or None, do not stop.
-        stopped = any(isinstance(answer, bool | np.bool_) and not answer for answer in answers)
-        going = not (over or stopped or should_stop())
-        after(before, state, going)
+    with started(callbacks, RunStart(trainer, state, config or trainer.config, folder)):
+        going = not (is_over(state) or should_stop())
+        while going:
+            before = state.steps
+            state, metrics = trainer.iterate(state)
+            over = is_over(state)
+            if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
+                state, evaluation = _evaluate(trainer, state)
+                metrics |= evaluation
+            answers = [callback(state, metrics) for callback in callbacks]
+            going = not (over or any(map(stops, answers)) or should_stop())
+            after(before, state, going)
     return state
 
 
@@ -142,6 +145,40 @@ def train(
         write_config(folder, trainer.config)
         save_state(trainer, folder, state)  # So that a run can be resumed from its first moment.
         return _train(trainer, folder, state, **options)
+
+
+def train_from(
+    trainer: AnyTrainer,
+    folder: Path | str,
+    state: TrainState,
+    config: TrainConfig,
+    **options: Unpack[RunOptions],
+) -> TrainState:
+    """Train from a state in memory in a run folder, and return the last state.
+
+    Args:
+        trainer: Trainer that runs the iterations. It stays open.
+        folder: Run folder: a new one, or one whose newest checkpoint holds this state.
+        state: State to start from.
+        config: Settings of the trainer with the length of the run and its evaluations.
+        **options: See `RunOptions`.
+
+    Raises:
+        RunFolderError: The folder holds another run, or another state of this one.
+    """
+    folder = Path(folder).absolute()
+    if not is_there(folder, CONFIG):
+        require_empty(folder)
+    make_folder(folder)
+    with locked(folder):
+        if is_there(folder, CONFIG):
+            require_state_of(folder, config, state)
+        else:
+            require_empty(folder)
+            warn_if_inexact(trainer)
+        write_config(folder, config)
+        save_state(trainer, folder, state)
+        return _train(trainer, folder, state, config, **options)
 
 
 def resume(
@@ -205,15 +242,18 @@ def _train(
     trainer: AnyTrainer,
     folder: Path,
     state: TrainState,
+    config: TrainConfig | None = None,
     *,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = True,
+    log_interval: int | None = None,
 ) -> TrainState:
-    config = trainer.config
+    config = config or trainer.config
+    begun = (state.iteration, state.steps)
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
-        make_progress(config, (state.iteration, state.steps), quiet=quiet) as progress,
+        make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress,
         stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
     ):
@@ -227,7 +267,10 @@ def _train(
             trainer,
             state,
             lambda state: config.is_over(state.iteration, state.steps),
-            [lambda _, row: log.write(row), lambda _, row: progress.update(row), *callbacks],
+            # The user's first, which may add to the metrics.
+            [*callbacks, lambda _, row: log.write(row), lambda _, row: progress.update(row)],
+            config=config,
+            folder=folder,
             eval_every=config.eval_every,
             should_stop=signals.check,
             after=save_if_due,

@@ -8,9 +8,11 @@ import dataclasses
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from trellis.checkpoint_format import (
     CHECKPOINTS,
@@ -30,6 +32,8 @@ from trellis.runs.folder import (
     CONFIG,
     RunFolderError,
     as_json,
+    locked,
+    make_folder,
     read_config,
     require_same_run,
     write_config,
@@ -94,6 +98,37 @@ def save_state(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
     save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep, config=config)
 
 
+def save_agent(
+    folder: Path,
+    config: TrainConfig,
+    iteration: int,
+    arrays: Mapping[str, np.ndarray],
+    values: Mapping[str, Any],
+) -> None:
+    """Write a whole state into a folder for `TRPO.load`; an agent there is replaced in one step.
+
+    Args:
+        folder: Folder to write.
+        config: Settings of the agent.
+        iteration: Iterations so far.
+        arrays: Arrays of the checkpoint.
+        values: Plain values of the checkpoint.
+
+    Raises:
+        RunFolderError: The folder holds a training run.
+    """
+    if is_there(folder, LOG_FILE):
+        raise RunFolderError(
+            f"{folder} holds a training run, whose checkpoints would be lost: save to another"
+            " folder"
+        )
+    make_folder(folder)
+    with locked(folder):
+        # The checkpoint holds the settings too: config.json is a copy for people.
+        save(folder / CHECKPOINTS, iteration, arrays, values, keep=1, config=as_json(config))
+        write_config(folder, config)
+
+
 def load_state(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> TrainState:
     """Return the state of a checkpoint; the first state, if there is no checkpoint yet."""
     require_same_run(folder, trainer.config)
@@ -114,6 +149,21 @@ def load_state(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> T
     if read_config(folder) != trainer.config or not has_checksum(folder):
         write_config(folder, trainer.config)
     return state
+
+
+def require_state_of(folder: Path, config: TrainConfig, state: TrainState) -> None:
+    """Raise unless the newest checkpoint of the run in `folder` holds this state."""
+    require_same_run(folder, config)
+    saved = read_checkpoint(folder, read_config(folder))
+    if saved is None:
+        return
+    same = np.array_equal(saved.arrays["theta"], state.theta)
+    if saved.iteration != state.iteration or not same:
+        raise RunFolderError(
+            f"{folder} holds another run, or another state of this one (iteration"
+            f" {saved.iteration}, here {state.iteration}): choose another log_dir, or continue it"
+            f" with TRPO.load({str(folder)!r})"
+        )
 
 
 def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:

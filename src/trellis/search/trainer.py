@@ -155,6 +155,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         return state, {
             "iteration": state.iteration,
             "steps": state.steps,
+            "reward_per_step": float(returns.sum() / lengths.sum()),
             "episodes": returns.size,
             "episode_return_mean": float(returns.mean()),
             "episode_return_std": float(returns.std()),
