@@ -188,7 +188,8 @@ def descriptions() -> Iterator[Payload]:
     deep: Any = box([4])
     for _ in range(12):
         deep = {"tuple": [deep]}
-    yield values("a deep space", observation_space=deep)
+    # It can be exported: it is a box of four values, however deep.
+    yield values("a deep space", READ_STATE - {"export"}, observation_space=deep)
     brackets = {"observation space": "(" * 50_000, "action space": "Discrete(2)"}
     yield values("a text of brackets", observation_space=None, action_space=None, spaces=brackets)
     call = {

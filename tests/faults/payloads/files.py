@@ -12,7 +12,7 @@ from typing import Any
 
 import safetensors.numpy
 
-from tests.faults.commands import EVERY, READ_LOG, READ_STATE
+from tests.faults.commands import EVERY, READ_LOG, READ_STATE, SHOW_LOG
 from tests.faults.payloads.base import NOBODY, TYPED, Payload, Place
 from tests.forge import forge_rows, forge_values, read_settings
 from trellis import checkpoint_format
@@ -92,7 +92,7 @@ def kinds_of_files() -> Iterator[Payload]:
         "checkpoints is a link",
         folder,
         lambda place: _link_outside(place, "checkpoints"),
-        READ_STATE | {"plot", "compare"},
+        READ_STATE | SHOW_LOG,
     )
     yield Payload(
         "the newest checkpoint is a link",
@@ -105,7 +105,7 @@ def kinds_of_files() -> Iterator[Payload]:
         "checkpoints is a named pipe",
         "hang: special files",
         lambda place: _replace(place.run / "checkpoints", os.mkfifo),
-        READ_STATE | {"plot", "compare"},
+        READ_STATE | SHOW_LOG,
     )
     yield Payload(
         "video.mp4 is a folder",
@@ -131,6 +131,8 @@ def links_to_write_through() -> Iterator[Payload]:
         ".config.json.0123456789abcdef.tmp",
         ".metrics.jsonl.0123456789abcdef.tmp",
         "video.mp4",
+        "policy.npz",
+        "numpy_policy.py",
         ".video.partial.mp4",
         "checkpoints/.tmp-0123456789abcdef",
         "checkpoints/.tmp-gone-000001",
@@ -149,12 +151,13 @@ def links_to_write_through() -> Iterator[Payload]:
 
             is_checkpoint = name.endswith(("000003", "000004", "000002"))
             later = is_checkpoint and not name.endswith("000002")
+            exported = name.endswith(".npz") and what == "folder"
             yield Payload(
                 f"{name} is a link to a {what}",
                 "links: written",
                 apply,
-                NOBODY,
-                (READ_STATE | {"plot", "compare"}) if later else NOBODY,
+                frozenset(["export"]) if exported else NOBODY,
+                (READ_STATE | SHOW_LOG) if later else NOBODY,
             )
 
 

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.faults.commands import EVERY, READ_LOG, READ_STATE
+from tests.faults.commands import EVERY, READ_LOG, READ_STATE, SHOW_LOG
 from tests.faults.payloads.base import NOBODY, TYPED, Payload, Place, RunsCode
 from tests.forge import forge_config, forge_rows, forge_values
 
@@ -92,11 +92,10 @@ def log_content() -> Iterator[Payload]:
     ) -> Payload:
         return Payload(name, kind, lambda place: forge_rows(place.run, change), refused, **more)
 
-    figures = frozenset(["plot", "compare"])
     yield rows(
         "a text as the return",
         lambda rows: rows[1].update(episode_return_mean="high", eval_return_mean="high"),
-        figures,
+        SHOW_LOG,
     )
     yield rows(
         "a return without episodes",
@@ -104,7 +103,7 @@ def log_content() -> Iterator[Payload]:
         frozenset(["compare"]),
     )
     yield rows(
-        "seconds as text", lambda rows: rows[0].update(seconds_sampling="1"), frozenset(["plot"])
+        "seconds as text", lambda rows: rows[0].update(seconds_sampling="1"), SHOW_LOG - {"compare"}
     )
     yield rows("no steps", lambda rows: rows[0].pop("steps"), warned=READ_LOG)
     yield rows("no iteration", lambda rows: rows[0].pop("iteration"), warned=READ_LOG)
@@ -121,6 +120,6 @@ def log_content() -> Iterator[Payload]:
         "a pickle",
         "code: pickles",
         lambda place: (place.run / "metrics.jsonl").write_bytes(pickle.dumps(RunsCode(place.trap))),
-        figures,
-        frozenset(["resume"]),
+        frozenset(["plot", "compare"]),
+        frozenset(["resume", "report"]),
     )
