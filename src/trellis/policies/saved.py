@@ -56,7 +56,12 @@ Actor = Callable[[Observation], np.ndarray]
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy that can act."""
+    """A trained policy, read from a run folder or a saved agent, that acts without an environment.
+
+    Example:
+        >>> policy = SavedPolicy.load("runs/Hopper-v5-0", best=True)  # doctest: +SKIP
+        >>> action = policy.act(observation, deterministic=True)  # doctest: +SKIP
+    """
 
     policy: Policy
     """Network and distribution."""
