@@ -82,12 +82,15 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "resume": lambda run: main(["resume", str(run), "--steps", "256"]),
     "plot": lambda run: main(["plot", str(run), "--out", _figure(run)]),
     "compare": lambda run: main(["compare", str(run)]),
+    "report": lambda run: main(["report", str(run), "--out", str(run.with_name("report.html"))]),
+    "export": lambda run: main(["export", str(run), "--format", "numpy"]),
     "train --config": _train,
     "TRPO.load": _predict,
     "SavedPolicy.load": _act,
 }
-READ_LOG = frozenset(["resume", "plot", "compare"])
-READ_STATE = frozenset(["eval", "record", "resume", "TRPO.load", "SavedPolicy.load"])
+SHOW_LOG = frozenset(["plot", "compare", "report"])
+READ_LOG = SHOW_LOG | {"resume"}
+READ_STATE = frozenset(["eval", "record", "resume", "export", "TRPO.load", "SavedPolicy.load"])
 NEED_ENV = frozenset(["eval", "record", "resume", "train --config"])
 EVERY = frozenset(COMMANDS)
 

@@ -74,9 +74,9 @@ def soak(kind: str, minutes: float) -> list[str]:
                 start_new_session=True,
             )
         samples = watch(process, out, minutes)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # A shell's background jobs ignore SIGINT.
         process.wait(120)
-        if process.returncode != 128 + signal.SIGINT:
+        if process.returncode != 128 + signal.SIGTERM:
             end = printed.read_text()[-500:]
             return [f"{kind}: the run ended with code {process.returncode}: {end}"]
         left = session(process.pid)

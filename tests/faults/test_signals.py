@@ -243,6 +243,8 @@ def test_a_terminal_that_goes_away(tmp_path):
     arguments = [str(word) for word in [*words, *options(10**7, out)]]
     pid, terminal = pty.fork()
     if pid == 0:
+        for number in SIGNALS.values():  # Under nohup some are ignored.
+            signal.signal(number, signal.SIG_DFL)
         os.chdir(ROOT)
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         os.execve(sys.executable, [sys.executable, "-m", "trellis", *arguments], environment)

@@ -458,6 +458,15 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
     assert go_on(tmp_path, steps=120).steps == 120
 
 
+def test_nothing_grows_in_place_of_a_folder_that_disappears(tmp_path):
+    path, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    with pytest.raises(RunFolderError, match="disappeared during training"):
+        run(path, during=at(7, lambda: path.rename(elsewhere)))
+    assert not path.exists()
+    assert load_latest(elsewhere / "checkpoints").iteration == 4
+    assert go_on(elsewhere).iteration == 10
+
+
 def test_other_versions_are_told(tmp_path, monkeypatch):
     run(tmp_path)
     there = {**checkpoint.installed_versions(), "jax": "9.9.9"}
