@@ -31,7 +31,8 @@ VINE = (
 KINDS = {
     "batched arrays": "CartPole-v1",
     "batched physics": "Hopper-v5",
-    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1",
+    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1"
+    " --estimation.advantages center",
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
     "CEM": f"CartPole-v1 --method cem {SEARCH}",
@@ -106,7 +107,10 @@ def test_a_killed_run_resumes_bit_for_bit(kind, trial, tmp_path, uninterrupted):
 def test_a_run_that_can_only_be_copied_says_so_and_continues(tmp_path):
     """Resumed from its first checkpoint it is exact; later it starts new episodes."""
     outs = [tmp_path / name for name in ("whole", "early", "late")]
-    before = ["", *(STRIKE.format(where="trellis.runs.run:save", call=n, number=9) for n in (2, 4))]
+    before = [
+        "",
+        *(STRIKE.format(where="trellis.runs.run_state:save", call=n, number=9) for n in (2, 4)),
+    ]
     for out, strike in zip(outs, before, strict=True):
         words = ["train", "CartPole-v0", *options(STEPS, out)]
         code, output = shared_zygote().run(*words, before=strike, seconds=280)
