@@ -164,8 +164,9 @@ def main() -> None:
     """Try every environment, or one of them for the process that asked for it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", help="try one environment and print its result as JSON")
+    parser.add_argument("--missing", action="store_true", help="only ids without a result")
     parser.add_argument("--page", action="store_true", help="only write the page again")
-    parser.add_argument("--only", default="", help="only ids that contain this text")
+    parser.add_argument("--only", metavar="TEXT", help="only ids that contain this text")
     asked = parser.parse_args()
     if asked.one:
         logging.disable(logging.CRITICAL)
@@ -176,21 +177,26 @@ def main() -> None:
             result = {"trains": False, "message": str(error) or repr(error)}
         print("\n" + json.dumps(result))
         return
-    kept: dict[str, Any] = {}
-    if RESULTS.exists() and (asked.page or asked.only):
-        kept = {row["env_id"]: row for row in json.loads(RESULTS.read_text())["rows"]}
-    rows = []
+    rows: dict[str, Any] = {}
+    if RESULTS.exists() and (asked.missing or asked.page or asked.only):
+        rows = {row["env_id"]: row for row in json.loads(RESULTS.read_text())["rows"]}
     for package, ids in IDS.items():
         for words in ids:
-            if words in kept and (asked.page or asked.only not in words):
-                rows.append(kept[words])
-            else:
-                rows.append(run_alone(package, words))
-                print(json.dumps(rows[-1]), flush=True)
-    names = dict.fromkeys([*(name.partition(" (")[0] for name in IDS), "mujoco"])
-    versions = {name: importlib.metadata.version(name) for name in names}
-    RESULTS.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
-    write_page(rows, versions)
+            if asked.page or (asked.missing and words in rows) or (asked.only or "") not in words:
+                continue
+            rows[words] = run_alone(package, words)
+            print(json.dumps(rows[words]), flush=True)
+            write(rows)
+    write(rows)
+
+
+def write(rows: dict[str, Any]) -> None:
+    """Write the results so far as JSON and as a page, in the order of `IDS`."""
+    known = [rows[words] for ids in IDS.values() for words in ids if words in rows]
+    names = dict.fromkeys(row["package"].partition(" (")[0] for row in known)
+    versions = {name: importlib.metadata.version(name) for name in (*names, "mujoco")}
+    RESULTS.write_text(json.dumps({"versions": versions, "rows": known}, indent=1) + "\n")
+    write_page(known, versions)
 
 
 if __name__ == "__main__":
