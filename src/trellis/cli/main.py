@@ -30,6 +30,7 @@ from trellis.cli.inventory import doctor, environments, list_presets
 from trellis.cli.reproduce import reproduce
 from trellis.cli.runs import compare, evaluate, plot, record
 from trellis.cli.train import resume, train
+from trellis.cli.tune import tune
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "tune": tune,
     "reproduce": reproduce,
     "envs": environments,
     "presets": list_presets,
