@@ -24,21 +24,20 @@ from trellis.config_checks import (
     one_of,
     read_settings,
 )
-from trellis.strict_json import shown
+from trellis.config_versions import SCHEMA_VERSION, to_current
 
 CONFIG_FILE = "config.json"
 """File in a run folder that holds its settings."""
-SCHEMA_VERSION = 1
-"""Version of config.json; raised when a setting changes its meaning."""
 UPDATE_RULES = (
     "trpo",
     "natural-gradient",
     "empirical-fim",
     "max-kl",
+    "max-kl-step",
     "policy-gradient",
     "kl-penalty",
 )
-"""Methods that step along a gradient. `optimization/rules.py` defines each of them."""
+"""Methods that use gradients. `optimization/rules.py` defines each of them."""
 SEARCH_METHODS = ("cem", "cma")
 """Methods that search for θ by the returns of whole episodes. `SearchConfig` has their settings."""
 METHODS = (*UPDATE_RULES, *SEARCH_METHODS)
@@ -178,6 +177,9 @@ class EstimationConfig(Checked):
     """λ of generalized advantage estimation (GAE). Needs a critic."""
     critic: Literal["none", "linear", "mlp"] = "mlp"
     """Model of V(s): none (the paper), linear (least squares on features) or mlp (a network)."""
+    baseline: Literal["none", "constant", "time"] = "constant"
+    """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other paths at
+    the same time of their episodes). Only single path without a critic uses it."""
     critic_hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
     """Sizes of the critic's hidden tanh layers."""
     critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)
@@ -202,8 +204,8 @@ class StepConfig(Checked):
     """Settings of the policy update (Sec. 6, Sec. 7, App. C)."""
 
     method: str = field(default="trpo", metadata=METHOD)
-    """Method: trpo, natural-gradient, empirical-fim, max-kl, policy-gradient, kl-penalty, or the
-    gradient-free cem and cma."""
+    """Method: trpo, natural-gradient, empirical-fim, max-kl (solves Eq. 11; few parameters only),
+    max-kl-step, policy-gradient, kl-penalty, or the gradient-free cem and cma."""
     max_kl: float = field(default=0.01, metadata=POSITIVE)
     """δ in Eq. 12: bound on the KL divergence. For policy-gradient, bound on ½‖Δθ‖²."""
     multiplier: float | None = field(default=None, metadata=POSITIVE)
@@ -332,6 +334,12 @@ class TrainConfig(Checked):
                 " got 'vine'"
             )
 
+        if self.step.method == "max-kl" and self.sampling.shards > 1:
+            raise ValueError(
+                "shards must be 1 for max-kl, which solves Eq. 11 in one process, got"
+                f" {self.sampling.shards}; use max-kl-step"
+            )
+
     def is_over(self, iteration: int, steps: int) -> bool:
         """Return whether a run with this many iterations and steps is finished."""
         limited = self.max_iterations is not None and iteration >= self.max_iterations
@@ -350,11 +358,5 @@ def from_json(values: Mapping[str, Any]) -> TrainConfig:
         ValueError: A setting is unknown, missing or of the wrong type. The message names it.
     """
     if isinstance(values, Mapping):
-        values = dict(values)
-        version = values.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f"schema_version must be {SCHEMA_VERSION}, got {shown(version)}; use the version of"
-                " trellis-rl that wrote this file"
-            )
+        values = to_current(values)
     return read_settings(TrainConfig, values)

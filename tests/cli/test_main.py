@@ -109,12 +109,12 @@ def test_options_override_the_preset_wherever_they_stand():
 
 
 def test_preset_and_short_names():
-    line = "CartPole-v1 --preset paper/cartpole --method max-kl --max-kl 0.3 --out a/b"
+    line = "CartPole-v1 --preset paper/cartpole --method max-kl-step --max-kl 0.3 --out a/b"
     parsed = train_options.parse(line.split())
     config, out = parsed.settings, parsed.out
     assert config.preset == "paper/cartpole"
     assert config.estimation.critic == "none"
-    assert (config.step.method, config.step.max_kl) == ("max-kl", 0.3)
+    assert (config.step.method, config.step.max_kl) == ("max-kl-step", 0.3)
     assert str(out) == "a/b"
 
 

@@ -15,7 +15,7 @@ from trellis.cluster.connection import ClusterError
 from trellis.cluster.team import RayTeam
 from trellis.cluster.worker import ShardError
 from trellis.cluster.workers import WorkerGroup
-from trellis.config import PolicyConfig, SearchConfig, StepConfig
+from trellis.config import EstimationConfig, PolicyConfig, SearchConfig, StepConfig
 from trellis.runs.trainers import make_trainer
 from trellis.training.trainer import Trainer
 
@@ -43,6 +43,12 @@ def test_vine_on_one_worker():
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_any_number_of_workers(case, workers):
     check(CASES[case], workers)
+
+
+@pytest.mark.slow
+def test_a_baseline_over_the_paths_of_all_workers():
+    estimation = EstimationConfig(critic="none", baseline="time", advantages="center")
+    check(dataclasses.replace(CARTPOLE, estimation=estimation), 2)
 
 
 @pytest.mark.slow
@@ -101,7 +107,8 @@ def _check_traffic(measured, state):
         assert 11 * state.theta.nbytes < sum(sizes) <= 16 * state.theta.nbytes
 
 
-def test_workers_that_are_killed_in_every_phase(monkeypatch):
+def test_workers_that_are_killed_at_the_start_and_in_a_step(monkeypatch):
+    faults = ["collect", "fisher_product"]
     teams, start = [], WorkerGroup._start
 
     def start_and_kill(group, span, **options):
@@ -113,11 +120,11 @@ def test_workers_that_are_killed_in_every_phase(monkeypatch):
     monkeypatch.setattr(WorkerGroup, "_start", start_and_kill)
 
     def on_team(team):
-        kill_workers(team.group)
+        kill_workers(team.group, faults)
         teams.append(team)
 
     result = train(CARTPOLE, team_on("auto", 2), on_team=on_team)
-    assert teams[0].group.losses == 1 + len(FAULTS)
+    assert teams[0].group.losses == 1 + len(faults)
     assert result == train(CARTPOLE)
 
 

@@ -30,15 +30,15 @@ SETTINGS = {
     "trpo": StepConfig("trpo"),
     "natural-gradient": StepConfig("natural-gradient", multiplier=0.05),
     "empirical-fim": StepConfig("empirical-fim"),
-    "max-kl": StepConfig("max-kl"),
+    "max-kl-step": StepConfig("max-kl-step"),
     "policy-gradient": StepConfig("policy-gradient"),
     "kl-penalty": StepConfig("kl-penalty", penalty=10.0),
 }
-BY_KL = {"trpo": "mean_kl", "empirical-fim": "mean_kl", "max-kl": "max_kl"}
+BY_KL = {"trpo": "mean_kl", "empirical-fim": "mean_kl", "max-kl-step": "max_kl"}
 
 
 def test_every_method_is_covered_here():
-    assert SETTINGS.keys() == RULES.keys()
+    assert SETTINGS.keys() == RULES.keys() - {"max-kl"}  # It solves Eq. 11: test_max_kl.py.
 
 
 class QuadraticObjective:
@@ -109,7 +109,7 @@ class TestOnAQuadratic:
 
     def test_max_kl_puts_the_worst_state_at_the_bound(self):
         problem = quadratic(3)
-        _, info = step_by_plain_loop(problem, problem.theta, self.exact("max-kl"))
+        _, info = step_by_plain_loop(problem, problem.theta, self.exact("max-kl-step"))
         np.testing.assert_allclose(info.max_kl, 0.01, rtol=1e-6)
         assert info.mean_kl < info.max_kl <= 0.01
 
@@ -240,7 +240,7 @@ def any_step(*policies):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @any_step("gaussian")
 def test_properties_of_every_step(**problem):
     """This test uses one policy, because each policy compiles a program per method."""

@@ -34,6 +34,9 @@ def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
     assert row["factor"] > 1.5
     vine, path = row["gradients"]["vine"], row["gradients"]["single path"]
     assert vine["q_values"] == 240
+    timed = row["gradients"]["single path, time baseline"]
+    assert timed["steps"] == path["steps"]
+    assert "time baseline / vine" in (tmp_path / "README.md").read_text()
     assert path["q_values"] == path["steps"] == 1000
     assert vine["per_step"] == pytest.approx(vine["per_q_value"] * vine["steps"] / vine["q_values"])
 
@@ -66,6 +69,6 @@ def test_the_picture_shows_rollouts_that_start_on_the_trunks(tmp_path):
     assert [len(x) for x, _ in record["rollouts"][0]] == list(samples.branches.length[:, 0] + 1)
     assert sum(len(x) for x, _ in record["trunks"]) == 60
     files.write_json(tmp_path / "vine-branches.json", record)
-    experiment.VinePicture(tmp_path, rewrite=True).write_pages()
+    experiment.VinePicture(tmp_path, report_only=True).write_pages()
     assert (tmp_path / "vine-branches.png").stat().st_size > 10_000
     check_page(tmp_path)

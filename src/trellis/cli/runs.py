@@ -215,16 +215,23 @@ def require_id(env: str, source: Path) -> None:
         )
 
 
-def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
+def load_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    """Return the policy of a run that `--best` or `--last` asks for; no environment is imported."""
     from trellis.policies.saved import SavedPolicy
+    from trellis.runs.folder import read_config
 
     if best and last:
         raise ValueError("--best and --last exclude each other; leave out one of them")
-    config_of(run)
+    read_config(run)
     policy = SavedPolicy.load(run, best=best)
-    require_id(policy.config.env, run)
     if best and not policy.is_best:
         say(f"warning: {run} has no evaluation yet; using its last policy")
+    return policy
+
+
+def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    policy = load_policy(run, best, last)
+    require_id(policy.config.env, run)
     return policy
 
 

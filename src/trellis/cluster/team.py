@@ -10,6 +10,7 @@ from trellis.cluster.workers import WorkerGroup
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
 from trellis.estimation.advantages import Estimated
+from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
 from trellis.optimization.objective import Objective
@@ -45,6 +46,11 @@ class RayTeam(Team):
         workers: int | None = None,
     ):
         super().__init__(config)
+        if config.step.method == "max-kl":
+            raise ValueError(
+                "method max-kl solves Eq. 11 in one process and cannot run on a cluster; use"
+                " max-kl-step"
+            )
         start = ShardState(None, np.zeros(config.sampling.part.paths))
         self._states = [start] * config.sampling.shards
         self.group: WorkerGroup[LocalTeam] = WorkerGroup(
@@ -70,7 +76,7 @@ class RayTeam(Team):
             "estimate", lambda team: team.estimate(critic, reward_scale), changes_shards=True
         )
 
-    def prepare_step(self, values: Moments) -> None:
+    def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""
         self.group.ask("prepare_step", lambda team: team.prepare_step(values), changes_shards=True)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.config import EstimationConfig
+from trellis.estimation.baseline import TimeMoments, ValueMoments
 from trellis.estimation.critic import Critic, CriticState, average_critics
 from trellis.estimation.returns import ValueFunction, gae, path_returns, successor_values
 from trellis.estimation.surrogate import StateBatch
@@ -53,8 +54,9 @@ class CriticFit:
 class Estimated(NamedTuple):
     """Statistics of the estimated values of one iteration."""
 
-    values: Moments
-    """Moments of the advantages; with vine, of the differences among the actions of a state."""
+    values: ValueMoments
+    """Moments of the advantages; with vine, of the differences among the actions of a state; with
+    the time baseline, of Q̂ at every time."""
     critic_fit: CriticFit | None
     """The critic fit; None without a critic."""
 
@@ -79,8 +81,8 @@ def estimate(
         rng: Source of the order of minibatches in the fit.
 
     Returns:
-        Advantages (time, env) of single paths, or Q-values (state, action) of vine's rollouts; and
-        their statistics with the critic fit.
+        Advantages (time, env) of single paths, before a baseline is subtracted, or Q-values (state,
+        action) of vine's rollouts; and their statistics with the critic fit.
     """
     reward = samples.reward / reward_scale
     advantage = critic_fit = value_of = None
@@ -99,6 +101,8 @@ def estimate(
         return q, Estimated(moments_by_state(q), critic_fit)
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma)
+        if settings.baseline == "time":
+            return advantage, Estimated(TimeMoments.of(advantage, samples.age), critic_fit)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
 
 
@@ -138,21 +142,24 @@ def moments_by_state(q: np.ndarray) -> Moments:
 
 
 def state_batch(
-    samples: Samples, values: np.ndarray, moments: Moments, settings: EstimationConfig
+    samples: Samples, values: np.ndarray, moments: ValueMoments, settings: EstimationConfig
 ) -> StateBatch:
     """Return the states with their actions and values, in the form that the surrogate needs.
 
     Args:
         samples: Samples of one iteration.
         values: Values that `estimate` returned.
-        moments: Moments of the values of all shards, used to center and scale them.
+        moments: Moments of the values of all shards, used to subtract a baseline and to scale.
         settings: Settings for rescaling values and for discounting states.
     """
     weight = state_weights(samples, settings.gamma if settings.discount_states else 1.0)
+    if isinstance(moments, TimeMoments):
+        values, moments = moments.advantages(values, samples.age), moments.of_advantages
     if samples.branches is not None:
         q = rescale_by_state(values, settings.advantages, moments)
         return vine_batch(samples, samples.branches, q, weight)
-    n, advantage = values.size, rescale(values, settings.advantages, moments)
+    centered = settings.critic != "none" or settings.baseline != "none"
+    n, advantage = values.size, rescale(values, settings.advantages, moments, centered=centered)
     return StateBatch(
         observation=samples.observation.reshape(n, -1),
         action=samples.action.reshape(n, 1, -1),
@@ -186,16 +193,17 @@ def vine_batch(
     )
 
 
-def rescale(values: np.ndarray, how: str, moments: Moments) -> np.ndarray:
+def rescale(values: np.ndarray, how: str, moments: Moments, *, centered: bool = True) -> np.ndarray:
     """Return advantages unchanged ("raw"), centered ("center") or standardized ("standardize").
 
     Args:
         values: The advantages.
         how: "raw", "center" or "standardize".
         moments: Moments of the advantages of all shards.
+        centered: Whether "center" and "standardize" subtract the mean.
     """
     number = values.dtype.type
-    if how != "raw":
+    if how != "raw" and centered:
         values = values - number(moments.mean)
     if how == "standardize":
         values = values / (np.sqrt(number(moments.variance)) + 1e-8)

@@ -4,11 +4,13 @@
     trpo               analytic    scaled to δ                          surrogate up, mean KL ≤ δ
     natural-gradient   analytic    fixed multiplier 1/λ                 always, if finite
     empirical-fim      empirical   scaled to δ                          surrogate up, mean KL ≤ δ
-    max-kl             analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
+    max-kl             –           solves Eq. 11                        surrogate up, max KL ≤ δ
+    max-kl-step        analytic    largest quadratic KL of a state = δ  surrogate up, max KL ≤ δ
     policy-gradient    identity    √(2δ)/‖g‖, or fixed                  surrogate up, or always
     kl-penalty         analytic    maximizes L − C·KL                   penalized objective up
 
-The methods cem and cma use neither gradients nor curvature and are in `search/`.
+The method max-kl is not a step along a direction: `max_kl.py` solves its problem for small
+policies. The methods cem and cma use neither gradients nor curvature and are in `search/`.
 """
 
 import enum
@@ -33,6 +35,7 @@ class StepSize(enum.Enum):
     SCALED_TO_NORM = "½‖Δθ‖² equals δ"
     FIXED = "fixed multiplier"
     PENALIZED = "maximizes L − C·KL"
+    SOLVED = "solves Eq. 11"
 
 
 class Acceptance(enum.Enum):
@@ -62,7 +65,8 @@ RULES: dict[str, UpdateRule] = {
     "empirical-fim": UpdateRule(
         Curvature.EMPIRICAL, StepSize.SCALED_TO_MEAN_KL, Acceptance.MEAN_KL
     ),
-    "max-kl": UpdateRule(Curvature.ANALYTIC, StepSize.SCALED_TO_MAX_KL, Acceptance.MAX_KL),
+    "max-kl": UpdateRule(Curvature.ANALYTIC, StepSize.SOLVED, Acceptance.MAX_KL),
+    "max-kl-step": UpdateRule(Curvature.ANALYTIC, StepSize.SCALED_TO_MAX_KL, Acceptance.MAX_KL),
     "policy-gradient": UpdateRule(
         Curvature.IDENTITY, StepSize.SCALED_TO_NORM, Acceptance.SURROGATE_UP
     ),

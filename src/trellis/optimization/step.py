@@ -213,6 +213,8 @@ def _length(
             usable = (quadratic > 0) & jnp.isfinite(quadratic)
             model = scale * (unit @ s) / (config.penalty * jnp.where(usable, quadratic, 1.0))
             length = jnp.where(jnp.isfinite(model), model, 1.0)
+        case StepSize.SOLVED:
+            raise ValueError(f"method {config.method} has no direction: use TrustRegion.step")
     return jnp.where(usable, length, 0.0), usable
 
 

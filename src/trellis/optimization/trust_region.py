@@ -16,7 +16,8 @@ from trellis.config import StepConfig
 from trellis.estimation.surrogate import Chunks, Estimator, StateBatch, cut
 from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.objective import LocalObjective
-from trellis.optimization.rules import Curvature, rule_of
+from trellis.optimization.rules import Curvature, StepSize, rule_of
+from trellis.optimization.solved_step import require_tractable, take_solved_step
 from trellis.optimization.step import StepInfo, take_step
 from trellis.policies.policy import Policy
 
@@ -42,7 +43,7 @@ class TrustRegion:
             of states for the Fisher matrix.
 
     Raises:
-        ValueError: The update rule and the estimator do not fit together.
+        ValueError: The update rule does not fit the estimator or the size of the policy.
     """
 
     def __init__(
@@ -56,6 +57,9 @@ class TrustRegion:
         shards: int = 1,
     ):
         curvature = rule_of(config).curvature
+        self._solves = rule_of(config).step_size is StepSize.SOLVED
+        if self._solves:
+            require_tractable(policy)
         if curvature is Curvature.EMPIRICAL and estimator is not Estimator.IMPORTANCE:
             raise ValueError(
                 "the method empirical-fim needs actions that the policy sampled, as single path"
@@ -84,6 +88,10 @@ class TrustRegion:
             The new θ, or θ_old byte for byte if the step was rejected; and a description of the
             step.
         """
+        if self._solves:
+            start = self.objective(theta, batch, rng).start()
+            problem = theta, batch, self.config.max_kl, rng
+            return take_solved_step(self._policy, self._estimator, start, *problem)
         chunks = self.cut(theta, batch, rng)
         return local_step(self._policy, self.config, self._estimator, theta, *chunks)
 

@@ -55,7 +55,12 @@ Actor = Callable[[Observation], np.ndarray]
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy that can act."""
+    """A trained policy, read from a run folder or a saved agent, that acts without an environment.
+
+    Example:
+        >>> policy = SavedPolicy.load("runs/Hopper-v5-0", best=True)  # doctest: +SKIP
+        >>> action = policy.act(observation, deterministic=True)  # doctest: +SKIP
+    """
 
     policy: Policy
     """Network and distribution."""
@@ -169,7 +174,7 @@ class SavedPolicy:
         distribution = self.policy.distribution
 
         def act(observation: Observation) -> np.ndarray:
-            features = self._normalize(self._encode(observation))
+            features = self.normalizer(self._encode(observation))
             params, _ = self.policy.distribution_params(self.theta, features)
             if not stochastic:
                 return distribution.mode(params)
@@ -194,7 +199,8 @@ class SavedPolicy:
         return observation_encoder(self.spaces[0])[1]
 
     @functools.cached_property
-    def _normalize(self) -> Normalizer:
+    def normalizer(self) -> Normalizer:
+        """Function from encoded observations to the inputs of the network."""
         enabled = self.config.estimation.normalize_observations
         return make_normalizer(self.observation_moments, enabled=enabled)
 

@@ -24,6 +24,7 @@ from trellis.checkpoint_format import (
 )
 from trellis.config import TrainConfig
 from trellis.config_file import LOG_FILE, from_checkpoint, has_checksum
+from trellis.envs.errors import EnvError
 from trellis.policies.saved import require_same_settings
 from trellis.policies.saved_layout import read_count
 from trellis.runs.checkpoint import save, version_differences
@@ -169,12 +170,13 @@ def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:
     """Return the state of a checkpoint, with an error that names what cannot be restored."""
     try:
         return trainer.from_checkpoint(saved.arrays, saved.values)
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, EnvError) as error:
         if isinstance(error, CheckpointError):
             raise
+        reason = error.reason if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
         raise CheckpointError(
             f"the checkpoint of iteration {saved.iteration} cannot be restored in"
-            f" {trainer.config.env}: {type(error).__name__}: {error}"
+            f" {trainer.config.env}: {reason.strip().splitlines()[-1]}"
         ) from error
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from trellis.config import TrainConfig
 from trellis.envs.batch import Restorability, Snapshot
 from trellis.estimation.advantages import Estimated, estimate, state_batch
+from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import discounted_returns
 from trellis.estimation.surrogate import StateBatch
@@ -51,6 +52,8 @@ class Collected(NamedTuple):
     """Number of simulator steps, rollouts included."""
     returns: Moments | None
     """Moments of running discounted returns; None if rewards are not normalized."""
+    reward: Moments
+    """Moments of the rewards of all time steps; with vine, of the trunks."""
     episode_return: Moments
     """Moments of the returns of finished episodes."""
     episode_length: Moments
@@ -131,6 +134,7 @@ class Shard:
         return Collected(
             samples.steps,
             returns,
+            Moments.of(samples.reward),
             Moments.of(samples.episode_return[counted]),
             Moments.of(samples.episode_length[counted]),
             None if branches is None else Moments.of(branches.length),
@@ -148,18 +152,18 @@ class Shard:
         )
         return estimated
 
-    def step(self, values: Moments) -> tuple[np.ndarray, StepInfo]:
+    def step(self, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
         """Take the whole step as one compiled program; for a run with a single shard."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         theta, info = self._trust_region.step(self._theta, self._batch(values), fisher_rng)
         return np.asarray(theta), info
 
-    def objective(self, values: Moments) -> LocalObjective:
+    def objective(self, values: ValueMoments) -> LocalObjective:
         """Return this shard's part of the objective, given the moments of all shards' values."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         return self._trust_region.objective(self._theta, self._batch(values), fisher_rng)
 
-    def _batch(self, values: Moments) -> StateBatch:
+    def _batch(self, values: ValueMoments) -> StateBatch:
         return state_batch(self._samples, self._values, values, self._config.estimation)
 
     def finish(self, theta: np.ndarray, with_snapshot: bool = False) -> Finished:

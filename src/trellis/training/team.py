@@ -17,6 +17,7 @@ from trellis.blas import one_blas_thread
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
 from trellis.estimation.advantages import Estimated
+from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
 from trellis.optimization.conjugate_gradient import python_while
@@ -47,7 +48,7 @@ class Team(abc.ABC):
         """Compute advantages or Q-values with the present critic, then fit the critic."""
 
     @abc.abstractmethod
-    def prepare_step(self, values: Moments) -> None:
+    def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""
 
     @abc.abstractmethod
@@ -73,7 +74,7 @@ class Team(abc.ABC):
     def __init__(self, config: TrainConfig):
         self._config = config
 
-    def step(self, theta: np.ndarray, values: Moments) -> tuple[np.ndarray, StepInfo]:
+    def step(self, theta: np.ndarray, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
         """Take the step from θ with the objectives of all shards.
 
         It runs the function that a single shard compiles, with plain Python loops.
@@ -118,13 +119,13 @@ class LocalTeam(Team):
         """Compute advantages or Q-values with the present critic, then fit the critic."""
         return self._merge(self.shards, lambda shard: shard.estimate(critic, reward_scale))
 
-    def step(self, theta: np.ndarray, values: Moments) -> tuple[np.ndarray, StepInfo]:
+    def step(self, theta: np.ndarray, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
         """Take the step from θ; a single shard takes it as one compiled program."""
         if self._config.sampling.shards == 1:
             return self.shards[0].step(values)
         return super().step(theta, values)
 
-    def prepare_step(self, values: Moments) -> None:
+    def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""
         with self._threads():
             self._objectives = [shard.objective(values) for shard in self.shards]

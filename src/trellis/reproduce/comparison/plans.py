@@ -119,7 +119,15 @@ METHODS = {
             *("empirical-fim", "empirical FIM", SKY),
             "TRPO with the Fisher matrix from the covariance of gradients.",
         ),
-        Method("max-kl", "max KL", PURPLE, "TRPO with a bound on the largest KL of any state."),
+        Method(
+            *("max-kl", "max KL", PURPLE),
+            "Eq. 11 solved: a bound on the KL of every state (cart-pole only).",
+            optional=True,
+        ),
+        Method(
+            *("max-kl-step", "max KL step", PURPLE),
+            "TRPO's direction, shortened until no state's KL exceeds δ.",
+        ),
         Method("cem", "CEM", BLACK, "Cross-entropy method (derivative-free).", search=True),
         Method(
             *("cma", "CMA", ORANGE),

@@ -19,6 +19,7 @@ MARKERS = {
     "vine, separate noise": (ORANGE, "s"),
     "separate noise": (ORANGE, "s"),
     "single path": (BLUE, "D"),
+    "single path, time baseline": (PURPLE, "^"),
 }
 """Color and marker of each sampler."""
 ACTION_COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)
@@ -51,13 +52,13 @@ def plot_variance(results: Record, path: Path) -> None:
             axis.set_title(title)
         axes[0, 0].set_yticks(range(len(rows)), [case_name(row) for row in rows])
         axes[0, 0].invert_yaxis()
-        names = ("vine", "vine, separate noise", "single path")
+        names = list(rows[0]["gradients"])
         handles = [
             Line2D([], [], color=MARKERS[name][0], marker=MARKERS[name][1], linestyle="")
             for name in names
         ]
-        labels = ("vine (common random numbers)", "vine, separate noise", "single path")
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, labelcolor="linecolor")
+        labels = ["vine (common random numbers)", *names[1:]]
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, labelcolor="linecolor")
 
 
 def _plot_markers(axis: "Axes", series: Mapping[str, Sequence[float]]) -> None:

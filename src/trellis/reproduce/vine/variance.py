@@ -6,7 +6,7 @@ learning:
 - common random numbers: the variance of Q̂(s, a₁) − Q̂(s, a₂) over the noise, at fixed states and
   actions, with and without them;
 - gradients: the variance of the surrogate's gradient with vine and with single path, per Q-value
-  and per simulator step.
+  and per simulator step; single path with the constant and with the time baseline.
 
 The variance of a gradient is the trace of its covariance over repeated batches, divided by the
 squared norm of its mean. This compares noise with signal, since the samplers' targets differ in
@@ -23,7 +23,7 @@ import numpy as np
 
 from trellis import presets
 from trellis.blas import one_blas_thread
-from trellis.config import SamplingConfig, TrainConfig
+from trellis.config import EstimationConfig, SamplingConfig, TrainConfig
 from trellis.estimation.advantages import estimate, state_batch
 from trellis.estimation.surrogate import Estimator, cut, gradient_and_outputs
 from trellis.sampling.proposals import choose_proposal, propose
@@ -122,25 +122,36 @@ def measure_gradients(
         make_env = env_maker(settings)
         env = make_env(sampling.paths)
         sampler, estimator = build_sampler(settings, env, make_env, trainer.model)
-        gradients, q_values, steps = [], 0, 0
+        baselines = {name: config.estimation}
+        if not sampling.is_vine:
+            baselines = {
+                f"{name}{suffix}": dataclasses.replace(config.estimation, baseline=baseline)
+                for suffix, baseline in (("", "constant"), (", time baseline", "time"))
+            }
+        gradients, q_values, steps = {each: [] for each in baselines}, 0, 0
         for batch in range(sweep.batches):
             samples, _ = sampler.collect(theta, _unchanged, None, batch)
-            gradients.append(_gradient(trainer, theta, estimator, samples))
+            for each, estimation in baselines.items():
+                gradients[each].append(_gradient(trainer, theta, estimator, samples, estimation))
             steps += samples.steps
             rollouts = samples.branches
             q_values += samples.reward.size if rollouts is None else rollouts.length.size
         if isinstance(sampler, Vine):
             sampler.close()
         env.close()
-        found[name] = noise_over_signal(np.stack(gradients), q_values, steps)
+        for each, values in gradients.items():
+            found[each] = noise_over_signal(np.stack(values), q_values, steps)
     return found
 
 
 def _gradient(
-    trainer: Trainer, theta: np.ndarray, estimator: Estimator, samples: Samples
+    trainer: Trainer,
+    theta: np.ndarray,
+    estimator: Estimator,
+    samples: Samples,
+    settings: EstimationConfig,
 ) -> np.ndarray:
     """Return ∇L at θ_old from one batch."""
-    settings = trainer.config.estimation
     values, found = estimate(samples, None, {}, settings, rng=np.random.default_rng())
     batch = state_batch(samples, values, found.values, settings)
     chunks = cut(batch, samples.reward.size, 1, np.float32)
