@@ -58,12 +58,12 @@ def test_csv_has_plain_numbers():
 @pytest.mark.parametrize(
     ("out", "format_", "path"),
     [
-        (None, None, "curves.png"),
+        (None, "auto", "curves.png"),
         (None, "svg", "curves.svg"),
         ("a", "pdf", "a.pdf"),
-        ("a.svg", None, "a.svg"),
+        ("a.svg", "auto", "a.svg"),
         ("a.svg", "svg", "a.svg"),
-        ("a.eps", None, "a.eps"),
+        ("a.eps", "auto", "a.eps"),
     ],
 )
 def test_an_image_has_the_ending_of_its_format(out, format_, path):

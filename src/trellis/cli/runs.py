@@ -131,10 +131,8 @@ def record(
 def plot(
     runs: Runs,
     *,
-    out: Annotated[Path | None, unset("curves.png, or of the --format", metavar="FILE")] = None,
-    format_: Annotated[
-        Literal["png", "svg", "pdf"] | None, unset("the ending of --out, or png", name="format")
-    ] = None,
+    out: Annotated[Path | None, unset("curves with the ending of --format", metavar="FILE")] = None,
+    format_: Annotated[Literal["auto", "png", "svg", "pdf"], tyro.conf.arg(name="format")] = "auto",
     x: Literal["steps", "seconds"] = "steps",
     evaluations: bool = False,
 ) -> int:
@@ -144,7 +142,7 @@ def plot(
 
     Args:
         out: Image file to write.
-        format_: Format of the image.
+        format_: Format of the image. auto: the ending of --out, or png.
         x: Unit of the horizontal axis: simulator steps, or seconds of training.
         evaluations: Plot evaluations instead of training episodes.
     """
@@ -156,15 +154,15 @@ def plot(
     return 0
 
 
-def _image(out: Path | None, format_: str | None) -> Path:
+def _image(out: Path | None, format_: str) -> Path:
     """Return the path of an image whose ending is its format."""
     path = out or Path("curves")
     ending = path.suffix.removeprefix(".").lower()
-    if format_ is not None and ending not in ("", format_):
+    if format_ != "auto" and ending not in ("", format_):
         raise ValueError(
             f"--out {path} and --format {format_} contradict each other; leave out --format"
         )
-    return path if ending else path.with_suffix(f".{format_ or 'png'}")
+    return path if ending else path.with_suffix(f".{'png' if format_ == 'auto' else format_}")
 
 
 def compare(
