@@ -33,6 +33,7 @@ from trellis.cli.report import report
 from trellis.cli.reproduce import reproduce
 from trellis.cli.runs import compare, evaluate, plot, record
 from trellis.cli.train import resume, train
+from trellis.cli.tune import tune
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "export": export,
     "share": share,
     "pretrained": pretrained,
+    "tune": tune,
     "reproduce": reproduce,
     "envs": environments,
     "presets": list_presets,

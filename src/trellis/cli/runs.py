@@ -132,7 +132,8 @@ def record(
 def plot(
     runs: Runs,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("curves.png"),
+    out: Annotated[Path | None, unset("curves with the ending of --format", metavar="FILE")] = None,
+    format_: Annotated[Literal["auto", "png", "svg", "pdf"], tyro.conf.arg(name="format")] = "auto",
     x: Literal["steps", "seconds"] = "steps",
     evaluations: bool = False,
 ) -> int:
@@ -142,6 +143,7 @@ def plot(
 
     Args:
         out: Image file to write.
+        format_: Format of the image. auto: the ending of --out, or png.
         x: Unit of the horizontal axis: simulator steps, or seconds of training.
         evaluations: Plot evaluations instead of training episodes.
     """
@@ -149,26 +151,46 @@ def plot(
         from trellis.analysis import curves
 
         y = "eval_return_mean" if evaluations else "episode_return_mean"
-        print(curves.plot(runs, out, x=x, y=y))
+        print(curves.plot(runs, _image(out, format_), x=x, y=y))
     return 0
 
 
-def compare(runs: Runs, *, training: bool = False, json_: Json = False) -> int:
+def _image(out: Path | None, format_: str) -> Path:
+    """Return the path of an image whose ending is its format."""
+    path = out or Path("curves")
+    ending = path.suffix.removeprefix(".").lower()
+    if format_ != "auto" and ending not in ("", format_):
+        raise ValueError(
+            f"--out {path} and --format {format_} contradict each other; leave out --format"
+        )
+    return path if ending else path.with_suffix(f".{'png' if format_ == 'auto' else format_}")
+
+
+def compare(
+    runs: Runs,
+    *,
+    training: bool = False,
+    format_: Annotated[
+        Literal["text", "markdown", "csv", "json"], tyro.conf.arg(name="format")
+    ] = "text",
+    json_: Json = False,
+) -> int:
     """Compare the final returns of runs, with statistics.
 
     Shows interquartile means, 95% intervals and the probability of improvement.
 
     Args:
         training: Use training episodes of the last tenth of a run, not its last evaluation.
+        format_: Format of the tables. csv has one row per group; json has everything.
     """
     with usage_errors():
-        from trellis.analysis import compare as comparison
+        from trellis.analysis import tables
+        from trellis.analysis.compare import compare_runs
 
-        found = comparison.compare_runs(runs, training=training)
-    if json_:
-        print(json.dumps(found))
-    else:
-        comparison.show(found)
+        if json_ and format_ not in ("text", "json"):
+            raise ValueError(f"--json and --format {format_} exclude each other; leave out one")
+        found = compare_runs(runs, training=training)
+    tables.show(found, "json" if json_ else format_)
     return 0
 
 
