@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults soak audit lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-slow test-faults test-ecosystem soak audit lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,12 @@ test-faults: setup  ## the fault suite: attacks, signals, kills, bad environment
 	rm -rf build/faults
 	$(BIN)/python -m pytest -m fault -n 2 --dist worksteal --timeout 3600
 	$(BIN)/python -m tests.faults.table
+
+test-ecosystem:  ## train environments of other packages, in build/ecosystem, and write their table
+	$(PYTHON) -m venv build/ecosystem
+	build/ecosystem/bin/pip install -q -e '.[mujoco,atari]' -c constraints.txt
+	build/ecosystem/bin/pip install -q --no-deps -r benchmarks/ecosystem.txt
+	build/ecosystem/bin/python -m benchmarks.ecosystem
 
 soak: setup  ## train for MINUTES and watch memory, descriptors, threads and disk
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10)

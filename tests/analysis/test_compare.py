@@ -8,8 +8,9 @@ import pytest
 
 from tests.reproduce.invented import write_run
 from trellis.analysis import statistics
-from trellis.analysis.compare import compare_runs, show
+from trellis.analysis.compare import compare_runs
 from trellis.analysis.labels import group_labels
+from trellis.analysis.tables import show
 from trellis.config import SamplingConfig, StepConfig, TrainConfig
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from trellis import presets
+from trellis.analysis.commands import train_command
 from trellis.analysis.report import watch, write_report
 from trellis.analysis.report import write as writing
-from trellis.analysis.report.commands import train_command
 from trellis.analysis.report.markup import element, json_script
 from trellis.analysis.report.points import Points
 from trellis.analysis.report.read import Evaluation, read_run

@@ -119,6 +119,17 @@ MISTAKES = [
     ("record run --seed -1", "seed must be at least 0, got -1"),
     ("record run --max-steps 0", "max_steps must be at least 1, got 0"),
     ("record run --out video.gif", "a video is an .mp4 file, got video.gif"),
+    # Trackers, formats and tuning.
+    ("train CartPole-v1 --track comet", "--track must be one of wandb, mlflow, tensorboard, got"),
+    ("plot run --format gif", "--format must be one of auto, png, svg, pdf, got 'gif'"),
+    ("plot run --out a.png --format svg", "--out a.png and --format svg contradict each other"),
+    ("compare run --format html", "--format must be one of text, markdown, csv, json, got 'html'"),
+    ("compare run --format csv --json", "--json and --format csv exclude each other"),
+    ("tune", "missing argument: ENV"),
+    ("tune CartPole-v1 --trials 0", "trials must be at least 1, got 0"),
+    ("tune CartPole-v1 --trials x", "--trials must be a whole number, got 'x'"),
+    ("tune CartPole-v1 --parts all", "--parts must be one of step, estimation, sampling, policy"),
+    ("tune CartPole-v1 --out full", "full is a folder; choose another --study or --out"),
     # Settings that exclude each other.
     ("train CartPole-v1 --method natural-gradient", "multiplier must be set for natural-gradient"),
     (

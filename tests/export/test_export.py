@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from trellis.cli.main import main
 from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
-from trellis.export import FORMATS, ExportError, check, export_policy, numpy_format, write
+from trellis.export import ExportError, check, export_policy, numpy_format, write
 from trellis.export.check import verify
 from trellis.export.program import build_program, input_arrays
 from trellis.moments import Moments
@@ -95,10 +95,9 @@ def name_of(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-@pytest.mark.parametrize("format", ["onnx", "numpy"])
-def test_every_kind_of_policy_is_exported(case, format, tmp_path):
+def test_every_kind_of_policy_is_exported(case, tmp_path):
     saved = make(*case)
-    done = export_policy(saved, tmp_path / f"policy{FORMATS[format].suffix}", format=format)
+    done = export_policy(saved, tmp_path / "policy.npz", format="numpy")
     assert done.error <= 1e-5
     assert done.size == done.path.stat().st_size
 

@@ -6,7 +6,7 @@ groups share, the probability of improvement compares them without a common scal
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 from trellis.analysis import statistics
 from trellis.analysis.labels import group_labels
 from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
-from trellis.analysis.statistics import interval_text
 from trellis.runs.folder import read_config
 from trellis.runs.log import METRICS
 from trellis.runs.log_lines import LogError
@@ -145,49 +144,3 @@ def _improvement(groups: Mapping[tuple[str, str], Sequence[ScoredRun]]) -> list[
         )
         found.append({"group": new, "over": old, "envs": shared, **estimate.to_json()})
     return found
-
-
-def show(found: Mapping[str, Any]) -> None:
-    """Print the comparison as tables."""
-    title = f"Final performance ({found['score']})"
-    heading = ("environment", "group", "runs", "mean", "interquartile\nmean", "95% interval")
-    rows = []
-    unfinished = [len(row["unfinished"]) for row in found["groups"]]
-    for row, count in zip(found["groups"], unfinished, strict=True):
-        middle = row["interquartile_mean"]
-        runs = f"{len(row['scores'])}{'*' if count else ''}"
-        interval = interval_text(middle["low"], middle["high"], ",.1f")
-        numbers = (f"{row['mean']:,.1f}", f"{middle['value']:,.1f}", interval)
-        rows.append((row["env"], row["group"], runs, *numbers))
-    note = "Intervals: stratified bootstrap over runs."
-    if any(unfinished):
-        note += f" *: with unfinished runs ({sum(unfinished)} in all)."
-    _print_table(title, heading, rows, note)
-    if found["improvement"]:
-        heading = ("group", "over", "shared\nenvironments", "probability", "95% interval")
-        rows = [
-            (
-                *(row["group"], row["over"], str(len(row["envs"]))),
-                *(f"{row['value']:.2f}", interval_text(row["low"], row["high"], ".2f")),
-            )
-            for row in found["improvement"]
-        ]
-        note = "Probability that a run of the first group beats a run of the second."
-        _print_table("Probability of improvement", heading, rows, note)
-
-
-def _print_table(
-    title: str, heading: Sequence[str], rows: Iterable[Sequence[str]], note: str
-) -> None:
-    """Print a table with names in its first two columns and numbers in the others."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, caption=note, box=box.SIMPLE_HEAD)
-    for index, column in enumerate(heading):
-        number = index >= 2
-        table.add_column(column, justify="right" if number else "left", no_wrap=number)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

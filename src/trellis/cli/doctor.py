@@ -27,6 +27,7 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "video": ("imageio", "imageio_ffmpeg", "pygame"),
     "tensorboard": ("tensorboardX",),
+    "tune": ("optuna",),
     "atari": ("ale_py", "numba"),
     "ray": ("ray",),
 }

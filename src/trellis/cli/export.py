@@ -7,7 +7,7 @@ import tyro
 
 from trellis.cli.errors import UsageError, say, usage_errors
 from trellis.cli.options import unset
-from trellis.cli.runs import Best, Last, Run, load_policy
+from trellis.cli.runs import Best, Last, Run, load_policy, output_path
 
 
 def export(
@@ -35,7 +35,7 @@ def export(
         from trellis.export import FORMATS, OBSERVATIONS, export_policy
 
         suffix = FORMATS[format_].suffix
-        path = out or run / f"policy{suffix}"
+        path = out or output_path(run, f"policy{suffix}")
         if path.suffix != suffix:
             raise UsageError(f"a file for {format_} ends in {suffix}, got {path}; change --out")
         if path.is_dir():

@@ -28,10 +28,12 @@ from trellis.cli import options
 from trellis.cli.errors import say
 from trellis.cli.export import export
 from trellis.cli.inventory import doctor, environments, list_presets
+from trellis.cli.publish import pretrained, share
 from trellis.cli.report import report
 from trellis.cli.reproduce import reproduce
 from trellis.cli.runs import compare, evaluate, plot, record
 from trellis.cli.train import resume, train
+from trellis.cli.tune import tune
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
@@ -42,6 +44,9 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "compare": compare,
     "report": report,
     "export": export,
+    "share": share,
+    "pretrained": pretrained,
+    "tune": tune,
     "reproduce": reproduce,
     "envs": environments,
     "presets": list_presets,

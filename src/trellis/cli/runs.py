@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from trellis.envs.batch import BatchEnv
     from trellis.policies.saved import SavedPolicy
 
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Run folder.")]
+RUN_HELP = "Run folder, or pretrained/ID for a policy that comes with Trellis."
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]
 Runs = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,
@@ -52,7 +53,7 @@ def evaluate(
 
         if episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {episodes}")
-        policy = _open(run, best, last)
+        policy = open_policy(run, best, last)
         import_modules(import_)
         allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, episodes, nthread=policy.config.threads)
@@ -111,14 +112,14 @@ def record(
     with usage_errors():
         import numpy as np
 
-        path = out or run / "video.mp4"
+        path = out or output_path(run, "video.mp4")
         if seed < 0:
             raise ValueError(f"seed must be at least 0, got {seed}")
         video.check_request(path, episodes=episodes, max_steps=max_steps)
-        policy = _open(run, best, last)
+        policy = open_policy(run, best, last)
         import_modules(import_)
         allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
-        env = _make_env(policy, 1, nthread=1, render_mode="rgb_array")
+        env = open_to_render(policy)
     act = policy.actor(np.random.default_rng(seed))
     say(f"Recording {episodes} episode{'s' * (episodes > 1)} of {policy.config.env} …")
     with contextlib.closing(env):
@@ -131,7 +132,8 @@ def record(
 def plot(
     runs: Runs,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("curves.png"),
+    out: Annotated[Path | None, unset("curves with the ending of --format", metavar="FILE")] = None,
+    format_: Annotated[Literal["auto", "png", "svg", "pdf"], tyro.conf.arg(name="format")] = "auto",
     x: Literal["steps", "seconds"] = "steps",
     evaluations: bool = False,
 ) -> int:
@@ -141,6 +143,7 @@ def plot(
 
     Args:
         out: Image file to write.
+        format_: Format of the image. auto: the ending of --out, or png.
         x: Unit of the horizontal axis: simulator steps, or seconds of training.
         evaluations: Plot evaluations instead of training episodes.
     """
@@ -148,26 +151,46 @@ def plot(
         from trellis.analysis import curves
 
         y = "eval_return_mean" if evaluations else "episode_return_mean"
-        print(curves.plot(runs, out, x=x, y=y))
+        print(curves.plot(runs, _image(out, format_), x=x, y=y))
     return 0
 
 
-def compare(runs: Runs, *, training: bool = False, json_: Json = False) -> int:
+def _image(out: Path | None, format_: str) -> Path:
+    """Return the path of an image whose ending is its format."""
+    path = out or Path("curves")
+    ending = path.suffix.removeprefix(".").lower()
+    if format_ != "auto" and ending not in ("", format_):
+        raise ValueError(
+            f"--out {path} and --format {format_} contradict each other; leave out --format"
+        )
+    return path if ending else path.with_suffix(f".{'png' if format_ == 'auto' else format_}")
+
+
+def compare(
+    runs: Runs,
+    *,
+    training: bool = False,
+    format_: Annotated[
+        Literal["text", "markdown", "csv", "json"], tyro.conf.arg(name="format")
+    ] = "text",
+    json_: Json = False,
+) -> int:
     """Compare the final returns of runs, with statistics.
 
     Shows interquartile means, 95% intervals and the probability of improvement.
 
     Args:
         training: Use training episodes of the last tenth of a run, not its last evaluation.
+        format_: Format of the tables. csv has one row per group; json has everything.
     """
     with usage_errors():
-        from trellis.analysis import compare as comparison
+        from trellis.analysis import tables
+        from trellis.analysis.compare import compare_runs
 
-        found = comparison.compare_runs(runs, training=training)
-    if json_:
-        print(json.dumps(found))
-    else:
-        comparison.show(found)
+        if json_ and format_ not in ("text", "json"):
+            raise ValueError(f"--json and --format {format_} exclude each other; leave out one")
+        found = compare_runs(runs, training=training)
+    tables.show(found, "json" if json_ else format_)
     return 0
 
 
@@ -193,9 +216,11 @@ def require_id(env: str, source: Path) -> None:
 
 def load_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
     """Return the policy of a run that `--best` or `--last` asks for; no environment is imported."""
+    from trellis.policies.pretrained import find_run
     from trellis.policies.saved import SavedPolicy
     from trellis.runs.folder import read_config
 
+    run = find_run(run)
     if best and last:
         raise ValueError("--best and --last exclude each other; leave out one of them")
     read_config(run)
@@ -205,10 +230,23 @@ def load_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
     return policy
 
 
-def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
+def open_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    """Return the policy of a run whose environment the command line can create."""
     policy = load_policy(run, best, last)
     require_id(policy.config.env, run)
     return policy
+
+
+def output_path(run: Path, name: str) -> Path:
+    """Return where a file about a run goes: into it, or here for a policy of the package."""
+    from trellis.policies.pretrained import find_run
+
+    return run / name if find_run(run) == run else Path(f"{run.name}{Path(name).suffix}")
+
+
+def open_to_render(policy: "SavedPolicy") -> "BatchEnv":
+    """Create one environment of a policy that can be rendered."""
+    return _make_env(policy, 1, nthread=1, render_mode="rgb_array")
 
 
 def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":

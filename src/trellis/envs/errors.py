@@ -1,6 +1,8 @@
 """Defines the errors that a batch of environments raises."""
 
 import functools
+import os
+import traceback
 from collections.abc import Callable
 
 MOST = 500
@@ -78,4 +80,15 @@ def describe(error: BaseException) -> str:
     if len(text) > MOST:
         text = f"{text[:MOST]} …"
     kind = type(error).__name__
-    return f"{kind}: {text}" if text else f"{kind} without a message"
+    return f"{kind}: {text}" if text else f"{kind} without a message{_where(error)}"
+
+
+def _where(error: BaseException) -> str:
+    """Return the line of code that raised an exception, which stands in for a message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    line = " ".join((last.line or "").split())[:MOST]
+    where = f" at line {last.lineno} of {os.path.basename(last.filename)}"
+    return f"{where} (`{line}`)" if line else where

@@ -35,6 +35,7 @@ from trellis.config_file import (
 from trellis.moments import Moments
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
+from trellis.policies.pretrained import pretrained_folder
 from trellis.policies.saved_layout import read_count, read_layout, specs_of
 from trellis.safe_files import is_there
 from trellis.space_json import same_layout
@@ -103,6 +104,18 @@ class SavedPolicy:
 
         config, checkpoint = read_agent(folder, check)
         return cls.from_checkpoint(checkpoint, config, best=best, policy=policy, spaces=spaces)
+
+    @classmethod
+    def pretrained(cls, env_id: str) -> "SavedPolicy":
+        """Open the trained policy that comes with Trellis for an environment.
+
+        Args:
+            env_id: Gymnasium id, such as Hopper-v5. `trellis pretrained` lists all.
+
+        Raises:
+            ValueError: There is no such policy.
+        """
+        return cls.load(pretrained_folder(env_id))
 
     @classmethod
     def from_checkpoint(

@@ -8,10 +8,10 @@ from importlib import resources
 from typing import Any
 
 import trellis
+from trellis.analysis.commands import commands_of
 from trellis.analysis.labels import curve_labels
 from trellis.analysis.logged_run import group_runs
 from trellis.analysis.report import tables
-from trellis.analysis.report.commands import commands_of
 from trellis.analysis.report.markup import Html, count, element, json_script, number, policy_hash
 from trellis.analysis.report.read import ReportRun
 from trellis.analysis.report.tables import Group

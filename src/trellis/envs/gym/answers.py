@@ -95,8 +95,10 @@ class ObservationArrays:
     """
 
     def __init__(self, space: spaces.Space[Any]):
-        self.space = space
-        self.leaves = list(_leaves_of(space))
+        self._full, self.left_out = space, list(_texts_of(space))
+        """Space of the environment, and the names of its texts, which are left out."""
+        self.space = _without_texts(space) if self.left_out else space
+        self.leaves = list(_leaves_of(self.space))
         self._is_array = not isinstance(space, spaces.Dict | spaces.Tuple)
 
     def empty(self, num_envs: int) -> list[NDArray[Any]]:
@@ -105,7 +107,7 @@ class ObservationArrays:
 
     def write(self, arrays: Sequence[NDArray[Any]], index: int, observation: Any) -> None:
         """Copy one observation into row `index` of the arrays."""
-        parts = [observation] if self._is_array else list(_parts_of(self.space, observation))
+        parts = [observation] if self._is_array else list(_parts_of(self._full, observation))
         for leaf, array, part in zip(self.leaves, arrays, parts, strict=True):
             leaf.write(array, index, part)
 
@@ -176,6 +178,45 @@ def _leaves_of(space: spaces.Space[Any], name: str = "observation") -> Iterator[
         )
 
 
+def _is_text(space: spaces.Space[Any]) -> bool:
+    """Return whether elements are texts, as in `spaces.Text` and MiniGrid's missions."""
+    return isinstance(space, spaces.Text) or getattr(space.dtype, "kind", "") == "U"
+
+
+def _texts_of(space: spaces.Space[Any], name: str = "observation") -> Iterator[str]:
+    """Yield the names of the texts in a Dict or Tuple."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, child in _children(space):
+            inner = f"{name}[{key!r}]"
+            yield from [inner] if _is_text(child) else _texts_of(child, inner)
+
+
+def _without_texts(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return a Dict or Tuple without its texts; other spaces are returned unchanged."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return space
+    kept = [(key, _without_texts(part)) for key, part in _children(space) if not _is_text(part)]
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({str(key): part for key, part in kept})
+    return spaces.Tuple([part for _, part in kept])
+
+
+def check_reward_space(env: Any, env_id: str) -> None:
+    """Raise `ValueError` if an environment says that its rewards are vectors."""
+    shape = getattr(getattr(env, "reward_space", None), "shape", None)
+    if shape and shape != (1,):
+        raise ValueError(many_rewards(env_id, shape))
+
+
+def many_rewards(env_id: str, shape: tuple[int, ...]) -> str:
+    """Return the message for an environment whose rewards are vectors."""
+    return (
+        f"{env_id} has a reward of shape {shape} (several objectives), but training needs one"
+        " number. Weight the objectives with mo_gymnasium.wrappers.LinearReward(env, weight=...)"
+        " and register that environment under an id of your own."
+    )
+
+
 def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, spaces.Space[Any]]]:
     return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
@@ -199,6 +240,8 @@ def _parts_of(space: spaces.Space[Any], value: Any, name: str = "observation") -
         return
     parts: Any = value
     for key, child in _children(space):
+        if _is_text(child):
+            continue
         yield from _parts_of(child, parts[key], f"{name}[{key!r}]")
 
 

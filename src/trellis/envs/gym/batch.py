@@ -23,15 +23,21 @@ from trellis.envs.gym.answers import (
     ObservationArrays,
     check_action_space,
     check_parts,
+    check_reward_space,
     check_step,
+    many_rewards,
 )
-from trellis.envs.gym.copies import repeats
+from trellis.envs.gym.copies import BrokenByCopy, ManyRewardsError, repeats
 from trellis.envs.gym.state import find_method, reseed
 
 logger = logging.getLogger(__name__)
 
 _never_close: set[str] = set()
 """Ids of environments whose `close` did not return in time; the next ones get less time."""
+_broken: list[gymnasium.Env] = []
+"""Environments that a copy has broken; they are never deleted."""
+_left_out: set[str] = set()
+"""Ids of environments for which a message said that a text is left out."""
 
 
 class GymBatch(BatchEnv):
@@ -65,16 +71,21 @@ class GymBatch(BatchEnv):
                 with self._running("making it", index):
                     self.envs.append(factory())
             with self._running("trying it out", passes=(ValueError, TypeError)):
-                self._init(max_episode_steps, across_processes)
+                self._init(factories[0] if factories else None, max_episode_steps, across_processes)
         except BaseException:
             for env in self.envs:
                 with contextlib.suppress(Exception, SystemExit):
                     close_within(env.close, LATER_SECONDS, name)
             raise
 
-    def _init(self, limit: int | None, across_processes: bool) -> None:
+    def _init(
+        self,
+        factory: Callable[[], gymnasium.Env] | None,
+        limit: int | None,
+        across_processes: bool,
+    ) -> None:
         envs = self.envs
-        if not envs:
+        if not envs or factory is None:
             raise ValueError("num_envs must be at least 1, got 0")
         first = envs[0]
         if not isinstance(first, gymnasium.Env):
@@ -92,6 +103,7 @@ class GymBatch(BatchEnv):
         spaces = [self._spaces_of(env, index) for index, env in enumerate(envs)]
         observation_space, action_space = spaces[0]
         check_action_space(action_space, env_id)
+        check_reward_space(first.unwrapped, env_id)
         for others in spaces[1:]:
             if others != spaces[0]:
                 raise ValueError(f"{env_id}: all environments of a batch must have the same spaces")
@@ -104,16 +116,25 @@ class GymBatch(BatchEnv):
             self._observations = ObservationArrays(observation_space)
         except ValueError as error:
             raise ValueError(f"{env_id}: {error}") from None
+        self.observation_space = self._observations.space
+        _say_what_is_left_out(env_id, self._observations.left_out)
         self._last = self._observations.empty(self.num_envs)
         method = find_method(first, across_processes=across_processes)
         trial = first
+        if isinstance(method, BrokenByCopy):
+            # Deleting the old one might close the new one, if its simulator has the same number.
+            _broken.append(first)
+            envs[0] = trial = first = factory()
         if isinstance(method, str):
-            self.why_not_restorable = method
+            self.why_not_restorable = str(method)
         else:
             self.restorability, self._capture_env, self._restore_env = method
             if self.restorability is Restorability.MEMORY:  # Do not change the environment itself.
                 trial = method.restore(first, method.capture(first))
-        self.repeatable = repeats(trial)
+        try:
+            self.repeatable = repeats(trial)
+        except ManyRewardsError as error:
+            raise ValueError(many_rewards(env_id, error.shape)) from None
         self.render_mode = first.render_mode
         self.current = np.zeros(1, np.int64)
         """Index of the environment that is running, for errors about a worker that hangs."""
@@ -253,6 +274,15 @@ class GymBatch(BatchEnv):
             raise error  # A signal handler raised it.
         found = self.error(EnvRaisedError, f"{what} raised {describe(error)}", index, step)
         raise (EnvInterrupted(found) if isinstance(error, KeyboardInterrupt) else found) from error
+
+
+def _say_what_is_left_out(env_id: str, names: Sequence[str]) -> None:
+    if names and env_id not in _left_out:
+        _left_out.add(env_id)
+        logger.warning(
+            "%s: the policy leaves out the texts %s.",
+            *(env_id, " and ".join(names)),
+        )
 
 
 def gather_numbers(infos: dict[int, Any], num_envs: int) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,10 @@ module or on a device. So a copy is tested once before copies are used. After a 
 must continue exactly like the original.
 """
 
+import contextlib
 import copy
+import gc
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,15 +97,57 @@ def repeats(env: gymnasium.Env) -> bool:
         for _ in range(2):
             env.reset(seed=0)
             played.append(_play(env, actions, observations))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ManyRewardsError):
         raise
     except BaseException:  # Training gets the same error, and says where.
         return True
     return played[0] == played[1]
 
 
+class ManyRewardsError(Exception):
+    """An environment returned a vector of rewards.
+
+    Args:
+        shape: Shape of the rewards.
+    """
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape = shape
+        super().__init__(f"rewards of shape {shape}")
+
+
+class BrokenByCopy(str):
+    """Reason why there are no copies: one of them broke the environment, which must be replaced."""
+
+
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     """Return a tested way to copy `env`, or the reason why there is none."""
+    found = _try_copies(env, across_processes=across_processes)
+    if not _has_finalizers(env):
+        return found
+    # Objects with __del__ may close what they share with the original, for example the physics
+    # server of PyBullet.
+    gc.collect()
+    try:
+        env.reset(seed=0)
+        return found
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return BrokenByCopy(
+            f"A copy of it closes the simulator that it shares ({describe(error)})."
+        )
+
+
+def _has_finalizers(env: gymnasium.Env) -> bool:
+    """Return whether a part of the environment defines `__del__`, as far as it can be copied."""
+    memo: dict[int, Any] = {}
+    with contextlib.suppress(Exception):
+        copy.deepcopy(env, memo)
+    return any(hasattr(type(part), "__del__") for part in memo.values())
+
+
+def _try_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     method = copied_state(across_processes=across_processes)
     try:
         subject = method.restore(env, method.capture(env))
@@ -149,6 +194,9 @@ def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArray
     results = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
+        shape = np.asarray(reward).shape
+        if math.prod(shape) > 1:
+            raise ManyRewardsError(shape)
         arrays = observations.empty(1)
         observations.write(arrays, 0, observation)
         results += [array.tobytes() for array in arrays]

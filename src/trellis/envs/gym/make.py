@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from trellis.envs.batch import BatchEnv
 from trellis.envs.gym.batch import GymBatch
+from trellis.envs.gym.compatibility import make_registered
 
 EnvFactory = Callable[..., gymnasium.Env]
 """A callable that returns a new environment."""
@@ -50,7 +51,7 @@ def make_gym(
         # The specification, because the id may be registered in this process only. The batch
         # checks every step; Gymnasium's checker would check only the first.
         options = {"disable_env_checker": True, **kwargs}
-        factory = functools.partial(gymnasium.make, _spec(env), **options)
+        factory = functools.partial(make_registered, _spec(env), **options)
     elif callable(env):
         limit = kwargs.pop("max_episode_steps", None)
         factory = functools.partial(env, **kwargs)

@@ -122,7 +122,9 @@ def find_method(env: gymnasium.Env, *, across_processes: bool = False) -> StateM
                 return method
             reasons.append(f"It has get_state and set_state. {reason}")
     found = find_copies(env, across_processes=across_processes)
-    return " ".join([*reasons, found, PROTOCOL]) if isinstance(found, str) else found
+    if isinstance(found, str):  # The class says whether the environment still works.
+        return type(found)(" ".join([*reasons, found, PROTOCOL]))
+    return found
 
 
 def generator_to_array(generator: np.random.Generator | None) -> NDArray[np.uint64]:

@@ -1,0 +1,1 @@
+"""Searches settings with Optuna: search spaces, resumable studies and their best settings."""
