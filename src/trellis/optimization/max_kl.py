@@ -68,7 +68,7 @@ class _Problem(NamedTuple):
     old_params: Any
     """Their distribution under θ_old."""
     max_kl: float
-    """δ."""
+    """Bound δ on the KL of every state."""
 
 
 def maximize(
