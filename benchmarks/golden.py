@@ -43,7 +43,7 @@ SEARCH = "--policy.hidden 8 --search.population 20 --search.path-length 100"
 CONFIGURATIONS = {
     "hopper": "Hopper-v5 --sampling.num-envs 16",
     "cartpole": f"CartPole-v1 {SMALL}",
-    "gym-object": f"Pendulum-v1 {SMALL}",
+    "gym-object": f"CartPole-v0 {SMALL}",
     "atari": "ALE/Pong-v5 --sampling.num-envs 4 --sampling.steps-per-env 32 --policy.channels 4 4"
     " --policy.hidden 16 --estimation.critic-hidden 16"
     " --env-options preprocessing=paper max_frames=400",

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from trellis import checkpoint_format, strict_json
 from trellis.config_file import config_text
-from trellis.runs.log import add_checksum
+from trellis.runs.log_lines import add_checksum
 
 
 def newest(run: Path) -> Path:

@@ -24,6 +24,8 @@ HOMES = {
     "matplotlib": None,
     "imageio": None,
     "tensorboardX": None,
+    "onnx": None,
+    "onnxruntime": None,
 }
 """Heavy packages, and the folders that may import them at the top of a module."""
 EDGES = {"gymnasium", *HOMES}

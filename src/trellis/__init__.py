@@ -1,11 +1,12 @@
 """Trust Region Policy Optimization (Schulman et al., 2015) in JAX.
 
 `TRPO` trains an agent, `SavedPolicy` runs a trained one, and the classes that end in `Config` hold
-the settings. `Trainer` gives access to single iterations. The names in `__all__` are public.
+the settings. `Trainer` gives access to single iterations. `check_env` checks an environment, and
+`evaluate_policy` plays episodes with any policy. The names in `__all__` are public.
 
 Example:
     >>> from trellis import TRPO
-    >>> agent = TRPO("CartPole-v1", seed=0).learn(2_048)
+    >>> agent = TRPO("CartPole-v1", seed=0).learn(2_048, progress_bar=False)
     >>> agent.theta.shape
     (4610,)
 """
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
         StepConfig,
         TrainConfig,
     )
+    from trellis.envs.check import check_env
     from trellis.policies.saved import SavedPolicy
+    from trellis.training.policy_evaluation import evaluate_policy
     from trellis.training.trainer import Trainer
 
 __version__ = "0.2.0"
@@ -34,6 +37,8 @@ __all__ = [
     "StepConfig",
     "TrainConfig",
     "Trainer",
+    "check_env",
+    "evaluate_policy",
 ]
 
 # Each name loads its module when it is first used, so that `trellis --help` does not import JAX.
@@ -46,6 +51,8 @@ _HOMES = {
     "TrainConfig": "trellis.config",
     "SavedPolicy": "trellis.policies.saved",
     "Trainer": "trellis.training.trainer",
+    "check_env": "trellis.envs.check",
+    "evaluate_policy": "trellis.training.policy_evaluation",
 }
 
 

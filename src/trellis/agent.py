@@ -1,42 +1,42 @@
-"""The Python interface: `TRPO` with learn, predict, evaluate, save and load.
-
-agent = TRPO("Hopper-v5", seed=0)
-agent.learn(total_timesteps=1_000_000)
-action = agent.predict(observation, deterministic=True)
-agent.save("hopper")
-agent = TRPO.load("hopper")
-"""
+"""The Python interface: `TRPO` with learn, predict, evaluate, save and load."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from trellis import envs, presets
-from trellis.checkpoint_format import CHECKPOINTS, Checkpoint, Header
+from trellis import presets
+from trellis.agent_inputs import (
+    CALLABLE_PREFIX,
+    EnvSource,
+    batch_maker,
+    callback_list,
+    env_name,
+    plan,
+    require_arguments,
+    with_best_policy,
+)
+from trellis.checkpoint_format import Checkpoint, Header
 from trellis.config import PolicyConfig, TrainConfig
+from trellis.config_changes import changed
 from trellis.envs.consent import require_consent
+from trellis.envs.sources import require_source
 from trellis.policies.policy import Policy
 from trellis.policies.saved import Actor, SavedPolicy, read_agent
-from trellis.runs import checkpoint
-from trellis.runs.folder import RunFolderError, as_json, locked, make_folder, write_config
-from trellis.runs.log import METRICS
-from trellis.runs.run import Callback, advance, restore
+from trellis.runs.callback import Callback
+from trellis.runs.folder import as_json
+from trellis.runs.progress import make_progress
+from trellis.runs.run import advance, train_from
+from trellis.runs.run_state import restore, save_agent
 from trellis.runs.trainers import make_trainer
-from trellis.safe_files import is_there
+from trellis.spaces import Space
 from trellis.training.base import TrainerBase
-from trellis.training.build import MakeEnv, env_maker
+from trellis.training.build import env_maker
 from trellis.training.checkpoint_arrays import check_header, require_state
 from trellis.training.evaluation import Evaluation, Evaluator
-from trellis.training.state import TrainState, from_arrays
-
-CALLABLE_PREFIX = "callable:"
-"""Prefix of the name of an environment that was given as a callable."""
-
-EnvSource = str | Callable[..., Any]
-"""An environment id, or a callable that returns a new `gymnasium.Env`."""
+from trellis.training.state import TrainState, from_arrays, get_parameters, with_parameters
 
 
 class TRPO:
@@ -45,6 +45,7 @@ class TRPO:
     Args:
         env: Gymnasium id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env`.
             The callable gets the `env_options` of the settings as keyword arguments.
+        *extra: Not allowed. A second argument is an error with the line that works.
         seed: Seed of all random numbers.
         preset: Name of a preset (`trellis presets` lists them). Default: the environment's own.
         policy: Your own `Policy`, or changes to the settings of the default policy, such as
@@ -55,28 +56,32 @@ class TRPO:
 
     Raises:
         ValueError: A setting is invalid, or there is no such preset or environment.
-        TypeError: There is no such setting.
+        TypeError: There is no such setting, or `env` is an environment object. The message says
+            what to write instead.
 
     Example:
-        >>> agent = TRPO("CartPole-v1", seed=0).learn(total_timesteps=50_000)
-        >>> agent.evaluate(episodes=10).mean_return > 100
+        >>> with TRPO("CartPole-v1", seed=0) as agent:
+        ...     agent.learn(total_timesteps=50_000, progress_bar=False)
+        ...     agent.evaluate(episodes=10).mean_return > 100
+        TRPO('CartPole-v1', method='trpo', seed=0, steps=51200, parameters=4610)
         True
     """
 
     def __init__(
         self,
         env: EnvSource,
-        *,
+        *extra: object,
         seed: int = 0,
         preset: str | None = None,
         policy: Policy | PolicyConfig | Mapping[str, Any] | None = None,
         **settings: Any,
     ):
+        require_arguments(env, extra, policy)
         if not isinstance(policy, Policy | None):
             settings["policy"], policy = policy, None
-        config = _changed(presets.resolve(_name(env), preset), {"seed": seed, **settings})
+        config = changed(presets.resolve(env_name(env), preset), {"seed": seed, **settings})
         as_json(config)  # Settings that cannot be saved are refused before training.
-        self._make_env, self._checkpoint = _maker(env, config), None
+        self._make_env, self._checkpoint = batch_maker(env, config), None
         self._untrusted: tuple[str | Path, bool] | None = None
         """Folder whose settings name the environment, and whether the user trusts it."""
         self._trainer: TrainerBase[Any] | None = make_trainer(config, self._make_env, policy)
@@ -96,6 +101,11 @@ class TRPO:
         return self._acting.policy
 
     @property
+    def saved_policy(self) -> SavedPolicy:
+        """The policy with its parameters and statistics, which can act on its own."""
+        return self._acting
+
+    @property
     def theta(self) -> np.ndarray:
         """Parameters θ of the policy, as one flat vector."""
         return self._state.theta
@@ -105,36 +115,74 @@ class TRPO:
         """Number of simulator steps so far."""
         return self._state.steps
 
+    num_timesteps = steps
+
+    @property
+    def observation_space(self) -> Space:
+        """Observation space of one environment."""
+        return self._acting.spaces[0]
+
+    @property
+    def action_space(self) -> Space:
+        """Action space of one environment."""
+        return self._acting.spaces[1]
+
     def learn(
-        self, total_timesteps: int | None = None, callback: Callback | Iterable[Callback] = ()
-    ) -> "TRPO":
+        self,
+        total_timesteps: int | None = None,
+        callback: Callback | Iterable[Callback] | None = None,
+        progress_bar: bool = True,
+        log_dir: str | Path | None = None,
+        eval_every: int | None = None,
+        log_interval: int | None = None,
+    ) -> Self:
         """Train for this many more simulator steps, rounded up to whole iterations.
 
         Args:
             total_timesteps: Number of steps. Default: `total_steps` and `max_iterations` of the
                 settings.
-            callback: Function, or several functions, called after each iteration with its state and
-                metrics. Training stops if one returns False.
+            callback: Function, or several, called after each iteration with its state and metrics.
+                False stops training. `trellis.callbacks` has some.
+            progress_bar: Whether to show a bar on a terminal, or lines elsewhere.
+            log_dir: Run folder for the log, the evaluations and the checkpoints of `trellis train`:
+                a new folder, or the one that this agent wrote before. Default: no files.
+            eval_every: Simulator steps between evaluations, besides one at the end; 0 for that one
+                alone. Default: with `log_dir` the setting `eval_every`, else no evaluations.
+            log_interval: Iterations between two lines of progress, which replace the bar.
 
         Returns:
             The agent itself.
+
+        Raises:
+            RunFolderError: `log_dir` holds another run.
+            RunInterrupted: Ctrl-C stopped training in a run folder, after a checkpoint.
         """
-        total = self.config.total_steps if total_timesteps is None else total_timesteps
-        if total < 1:
-            raise ValueError(f"total_timesteps must be at least 1, got {total}")
+        callbacks = callback_list(callback)
+        config = plan(self.config, self._state, total_timesteps, eval_every, log_interval)
         trainer = self._open_trainer()
-        target, most = self._state.steps + total, self.config.max_iterations
-        last = self._state.iteration + most if total_timesteps is None and most else None
 
         def keep(state: TrainState, _: dict[str, Any]) -> None:
             self._state, self._acting = state, trainer.policy_of(state)
 
-        advance(
-            trainer,
-            self._state,
-            lambda state: state.steps >= target or state.iteration == last,
-            [keep, *([callback] if callable(callback) else callback)],
-        )
+        callbacks, quiet = [keep, *callbacks], not progress_bar
+        if log_dir is not None:
+            train_from(
+                *(trainer, log_dir, self._state, config),
+                callbacks=callbacks,
+                quiet=quiet,
+                log_interval=log_interval,
+            )
+            return self
+        begun = (self._state.iteration, self._state.steps)
+        with make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress:
+            advance(
+                trainer,
+                self._state,
+                lambda state: config.is_over(state.iteration, state.steps),
+                [*callbacks, lambda _, metrics: progress.update(metrics)],
+                config=config,
+                eval_every=None if eval_every is None else config.eval_every,
+            )
         return self
 
     def predict(self, observation: Any, deterministic: bool = False) -> Any:
@@ -143,6 +191,8 @@ class TRPO:
         Args:
             observation: Observation as the environment returns it.
             deterministic: Whether to take the most probable action instead of sampling one.
+
+        For code that expects a pair, write `action, _ = agent.predict(observation), None`.
         """
         return self._acting.act(observation, deterministic, self._rng)
 
@@ -169,27 +219,37 @@ class TRPO:
 
         Args:
             path: Folder to write.
-
-        Raises:
-            RunFolderError: The folder holds a training run.
         """
-        folder = Path(path)
-        if is_there(folder, METRICS):
-            raise RunFolderError(
-                f"{folder} holds a training run, whose checkpoints would be lost: save to another"
-                " folder"
-            )
         if self._trainer is None:  # As it was loaded.
             assert self._checkpoint is not None
             arrays, values = self._checkpoint.arrays, self._checkpoint.values
         else:
             arrays, values = self._trainer.to_checkpoint(self._state)
-        iteration, config = self._state.iteration, as_json(self.config)
-        make_folder(folder)
-        with locked(folder):
-            # The checkpoint holds the settings too: config.json is a copy for people.
-            checkpoint.save(folder / CHECKPOINTS, iteration, arrays, values, keep=1, config=config)
-            write_config(folder, self.config)
+        save_agent(Path(path), self.config, self._state.iteration, arrays, values)
+
+    def get_parameters(self) -> dict[str, np.ndarray]:
+        """Return copies of what the agent has learned, by name.
+
+        `theta` is the policy. `critic/…` is the critic with its optimizer. `observation_moments/…`
+        and `return_moments/…` are the running statistics.
+        """
+        return get_parameters(self._state)
+
+    def set_parameters(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Replace what the agent has learned by the result of `get_parameters`.
+
+        Args:
+            parameters: Arrays by name. Those that are left out stay.
+
+        Raises:
+            ValueError: A name, shape or value does not fit; nothing is changed then.
+        """
+        if self.config.step.is_search:
+            method = self.config.step.method
+            raise ValueError(f"set_parameters does not support {method}; load a saved agent")
+        trainer = self._open_trainer()
+        self._state = with_parameters(self._state, parameters)
+        self._acting = trainer.policy_of(self._state)
 
     @classmethod
     def load(
@@ -198,8 +258,9 @@ class TRPO:
         env: EnvSource | None = None,
         policy: Policy | None = None,
         *,
+        best: bool = False,
         trust_env: bool = False,
-    ) -> "TRPO":
+    ) -> Self:
         """Load an agent from a folder that `save` or a training run has written.
 
         Loading runs no code from the folder. It creates an environment only if `env` names another
@@ -209,6 +270,8 @@ class TRPO:
             path: Folder of the agent or run.
             env: The environment, if it was a callable, or another one with the same spaces.
             policy: The policy, if it was your own.
+            best: Whether to take the policy with the best evaluation instead of the last one, to
+                act and to learn from. Without an evaluation it is the last one, with a warning.
             trust_env: Whether `learn` and `evaluate` may import the module that the folder names
                 for its environment. Environments of Gymnasium and Trellis, modules that are
                 imported already, and an environment that you pass as `env` need no consent.
@@ -224,8 +287,12 @@ class TRPO:
                 )
             check_header(config, header, policy)
 
+        if env is not None:
+            require_source(env, "TRPO.load(path, {})")
         config, saved = read_agent(path, check)
-        name = config.env if env is None else _name(env)
+        if best:
+            saved = with_best_policy(saved, path)
+        name = config.env if env is None else env_name(env)
         acting = SavedPolicy.from_checkpoint(saved, config, policy=policy)
         require_state(saved.arrays, saved.values, config, acting.policy, acting.spaces)
         other = name != config.env
@@ -235,7 +302,7 @@ class TRPO:
             arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
             saved = saved._replace(arrays=arrays)
         agent = cls.__new__(cls)
-        agent._make_env, agent._checkpoint = _maker(env, config), saved
+        agent._make_env, agent._checkpoint = batch_maker(env, config), saved
         agent._untrusted = None if env is not None else (path, trust_env)
         agent._trainer, agent._evaluator = None, Evaluator(agent._make_env or env_maker(config))
         agent._state, agent._acting = from_arrays(saved.arrays, saved.values), acting
@@ -244,8 +311,21 @@ class TRPO:
             agent._open_trainer()
         return agent
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"TRPO({config.env!r}, method={config.step.method!r}, seed={config.seed},"
+            f" steps={self.steps}, parameters={self.theta.size})"
+        )
+
     def close(self) -> None:
-        """Close all environments of the agent."""
+        """Close all environments of the agent. It can act and be saved afterwards."""
         self._evaluator.close()
         if self._trainer is not None:
             self._trainer.close()
@@ -266,34 +346,3 @@ class TRPO:
         if self._untrusted is not None:
             path, trusted = self._untrusted
             require_consent(self.config.env, self.config.env_options, path, trusted=trusted)
-
-
-def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return settings with changes. A dictionary changes a part of the old value."""
-    known = [field.name for field in dataclasses.fields(config)]
-    unknown = ", ".join(sorted(changes.keys() - set(known)))
-    if unknown:
-        kind = type(config).__name__
-        raise TypeError(f"{kind} has no setting {unknown}; it has {', '.join(known)}")
-
-    def value(name: str, new: Any) -> Any:
-        old = getattr(config, name)
-        if not isinstance(new, Mapping):
-            return new
-        return _changed(old, new) if dataclasses.is_dataclass(old) else {**(old or {}), **new}
-
-    return dataclasses.replace(config, **{name: value(name, new) for name, new in changes.items()})
-
-
-def _name(env: EnvSource) -> str:
-    """Return the id of an environment, or the name of a callable with a prefix."""
-    if isinstance(env, str):
-        return env
-    return CALLABLE_PREFIX + getattr(env, "__name__", type(env).__name__)
-
-
-def _maker(env: EnvSource | None, config: TrainConfig) -> MakeEnv | None:
-    """Return a function that creates batches from a callable, or None for an id."""
-    if env is None or isinstance(env, str):
-        return None
-    return lambda num_envs: envs.make(env, num_envs, **config.env_options)

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis import strict_json
+from trellis.array_file import ArraySpec, read_array, read_header
 from trellis.safe_files import open_file, open_folder, read_file
-from trellis.strict_json import INT64, digest, shown
+from trellis.strict_json import INT64, decode_values, digest, shown
 
 SCHEMA_VERSION = 1
 """Version of values.json; raised when a key changes its meaning."""
@@ -42,22 +43,9 @@ VALUES_BYTES = 1 << 24
 """Largest size of values.json in bytes."""
 ARRAYS_BYTES = 1 << 31
 """Largest size of arrays.safetensors in bytes."""
-HEADER_BYTES = 1 << 20
-"""Largest size in bytes of the header of arrays.safetensors, which lists the arrays."""
 QUICK_BYTES = 1 << 26
 """Size in bytes up to which a file that does not fit is hashed, to tell damage from a mismatch."""
-MOST_ARRAYS = 10_000
-"""Largest number of arrays in a checkpoint."""
-DTYPES = {
-    "BOOL": "bool",
-    **{f"U{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
-}
-"""Types of arrays, as safetensors and as NumPy name them."""
-
 _NUMBER = re.compile(r"[0-9]{6,18}")
-_NON_FINITE = "$float"
 
 
 class CheckpointError(RuntimeError):
@@ -85,13 +73,6 @@ class Checkpoint(NamedTuple):
     """Versions of the software that wrote it."""
     config: dict[str, Any] | None = None
     """Settings of the run as plain JSON values; None if an earlier version wrote it."""
-
-
-class ArraySpec(NamedTuple):
-    """Type and shape of an array that has not been read yet."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
 
 
 class Header(NamedTuple):
@@ -233,7 +214,7 @@ def _read_arrays(
     if size <= QUICK_BYTES:
         _require_hash(where, file, envelope["arrays_sha256"])
     try:
-        specs, starts = _read_header(file)
+        specs, starts = read_header(file)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{where} is not a safetensors file: {error}") from error
     try:
@@ -245,7 +226,7 @@ def _read_arrays(
     if size > QUICK_BYTES:
         _require_hash(where, file, envelope["arrays_sha256"])
     names = specs if wanted is None else [name for name in specs if name in wanted]
-    arrays = {name: _read_array(file, starts[name], specs[name]) for name in names}
+    arrays = {name: read_array(file, starts[name], specs[name]) for name in names}
     return Checkpoint(arrays, values, envelope["iteration"], dict(envelope["versions"]), config)
 
 
@@ -253,51 +234,6 @@ def _require_hash(path: Path, file: BinaryIO, expected: str) -> None:
     file.seek(0)
     if hashlib.file_digest(cast(Any, file), "sha256").hexdigest() != expected:
         raise CheckpointError(f"{path} is damaged: its SHA-256 does not match")
-
-
-def _read_header(file: BinaryIO) -> tuple[dict[str, ArraySpec], dict[str, int]]:
-    """Return type and shape of each array, and where in the file it starts.
-
-    The format: the size of the header (8 bytes), the header (JSON), and the arrays one after the
-    other. They have to fill the file.
-    """
-    end = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
-    if length > min(HEADER_BYTES, end - 8):
-        raise ValueError(f"its header has {length:,} bytes")
-    header = strict_json.parse(file.read(length), integers_below=INT64)
-    if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
-        raise ValueError("its header is not a list of arrays")
-    header.pop("__metadata__", None)
-    specs, starts, filled = {}, {}, []
-    for name, about in header.items():
-        spec = ArraySpec(np.dtype(DTYPES[about["dtype"]]), tuple(about["shape"]))
-        start, stop = about["data_offsets"]
-        numbers = (*spec.shape, start, stop)
-        if len(numbers) > 18 or not all(type(n) is int and 0 <= n < 2**40 for n in numbers):
-            raise ValueError(f"the array {shown(name)} has no valid shape")
-        if stop - start != math.prod(spec.shape) * spec.dtype.itemsize:
-            raise ValueError(f"the array {shown(name)} has another size than its shape")
-        specs[name], starts[name] = spec, 8 + length + start
-        filled.append((start, stop))
-    position = 0
-    for start, stop in sorted(filled):
-        if start != position:
-            raise ValueError("its arrays overlap or leave gaps")
-        position = stop
-    if 8 + length + position != end:
-        raise ValueError("its arrays do not fill the file")
-    return specs, starts
-
-
-def _read_array(file: BinaryIO, start: int, spec: ArraySpec) -> NDArray[Any]:
-    array = np.empty(spec.shape, spec.dtype)
-    file.seek(start)
-    flat: Any = array.reshape(-1).view(np.uint8)
-    if cast(Any, file).readinto(memoryview(flat)) != flat.nbytes:
-        raise OSError("the file of the arrays became shorter while it was read")
-    return array.astype(spec.dtype.newbyteorder("="), copy=False)
 
 
 def load_latest(folder: Path | str, check: CheckHeader | None = None) -> Checkpoint:
@@ -354,32 +290,3 @@ def checkpoint_folders(parent: Path | str) -> list[Path]:
         if _NUMBER.fullmatch(name):
             found.append((int(name), name == entry, parent / entry))
     return [path for _, _, path in sorted(found)]
-
-
-def encode_values(value: Any, where: str) -> Any:
-    """Return `value` as plain JSON; NaN and infinities become {"$float": "nan"} and so on."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {_NON_FINITE: repr(value)}
-    if isinstance(value, list | tuple):
-        return [encode_values(item, f"{where}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        bad = [key for key in value if not isinstance(key, str) or key == _NON_FINITE]
-        if bad:
-            raise TypeError(f"{where} has the key {bad[0]!r}, which a checkpoint cannot hold")
-        return {key: encode_values(item, f"{where}.{key}") for key, item in value.items()}
-    raise TypeError(f"{where} is a {type(value).__name__}, which a checkpoint cannot hold")
-
-
-def decode_values(value: Any) -> Any:
-    """Return what `encode_values` was given."""
-    if isinstance(value, list):
-        return [decode_values(item) for item in value]
-    if isinstance(value, dict):
-        if value.keys() == {_NON_FINITE}:
-            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value[_NON_FINITE]]
-        return {key: decode_values(item) for key, item in value.items()}
-    return value

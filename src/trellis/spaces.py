@@ -178,7 +178,7 @@ class ActionMap:
     def __init__(self, space: Space):
         self._space = space
         if isinstance(space, spaces.Box):
-            self._low, self._high, self._unit, self._middle, self._half = _box_range(space)
+            self._low, self._high, self._unit, self._middle, self._half = box_range(space)
 
     def __call__(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Return the environment's action for each row of `actions`."""
@@ -198,7 +198,7 @@ class ActionMap:
         return np.reshape(actions, (len(actions), *(space.shape or ())))
 
 
-def _box_range(space: spaces.Box) -> tuple[Any, Any, Any, Any, Any]:
+def box_range(space: spaces.Box) -> tuple[Any, Any, Any, Any, Any]:
     """Return low, high, unit, middle and half: action = middle + half·clip(sample, ±unit).
 
     `unit`, `middle` and `half` are None if no dimension has to be stretched.

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 MAX_DEPTH = 32
 """Deepest nesting of objects and lists."""
 MAX_CONTAINERS = 200_000
@@ -18,6 +20,8 @@ WIDEST_INTEGER = 2**128
 """Bound of integers by default. Checkpoints hold the 128-bit states of random generators."""
 INT64 = 2**63
 """Bound of integers that are settings or metrics."""
+
+_NON_FINITE = "$float"
 
 
 def parse(data: bytes, *, integers_below: int = WIDEST_INTEGER) -> Any:
@@ -67,6 +71,35 @@ def shown(value: Any, length: int = 80, *, quotes: bool = True) -> str:
     if not quotes and isinstance(value, str):
         text = text[1:-1]
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def encode_values(value: Any, where: str) -> Any:
+    """Return `value` as plain JSON; NaN and infinities become {"$float": "nan"} and so on."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_NON_FINITE: repr(value)}
+    if isinstance(value, list | tuple):
+        return [encode_values(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        bad = [key for key in value if not isinstance(key, str) or key == _NON_FINITE]
+        if bad:
+            raise TypeError(f"{where} has the key {bad[0]!r}, which a checkpoint cannot hold")
+        return {key: encode_values(item, f"{where}.{key}") for key, item in value.items()}
+    raise TypeError(f"{where} is a {type(value).__name__}, which a checkpoint cannot hold")
+
+
+def decode_values(value: Any) -> Any:
+    """Return what `encode_values` was given."""
+    if isinstance(value, list):
+        return [decode_values(item) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {_NON_FINITE}:
+            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value[_NON_FINITE]]
+        return {key: decode_values(item) for key, item in value.items()}
+    return value
 
 
 def _refuse(word: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.counts import record
-from tests.faults.processes import session, shared_zygote
+from tests.faults.processes import options, session, shared_zygote
 from trellis.cluster.security import LOOPBACK, MODE, TOKEN, forget, private_settings
 
 LISTEN = "0A"
@@ -147,3 +147,40 @@ def test_a_cluster_with_a_token_is_joined_with_it(folder):
     finally:
         cluster.kill_session()
     record("Ray: cluster with a token", 0, 1)
+
+
+MINE = """
+import os, gymnasium
+with open({trap!r}, "a") as file:
+    print(os.getpid(), file=file)
+entry = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+gymnasium.register("Mine-v0", entry, max_episode_steps=20)
+"""
+
+
+@pytest.mark.fault
+def test_workers_import_an_environment_only_with_consent(folder, tmp_path):
+    """The consent of the command holds in Ray's workers, and nothing is imported without it."""
+    record("Ray: consent of the command holds in workers", 1, 0)
+    trap, out = tmp_path / "trap", tmp_path / "run"
+    (tmp_path / "mine.py").write_text(MINE.format(trap=str(trap)))
+    cluster = ["--cluster", "local", "--workers", 2]
+    search = ["--method", "cem", "--search.population", 4, "--search.path-length", 20]
+
+    def imports(*words, code=0, **more):
+        """Run a command; return how many processes have imported the module."""
+        trap.unlink(missing_ok=True)
+        found, output = shared_zygote().run(*words, *cluster, cwd=tmp_path, **more)
+        assert found == code, output
+        return len(set(trap.read_text().split())) if trap.exists() else 0
+
+    words = ["train", "mine:Mine-v0", *search, "--shards", 2, *options(200, out)]
+    assert imports(*words, RAY_TMPDIR=folder) == 3
+    again = ["resume", out, "--steps", 400]
+    assert imports(*again, code=2, RAY_TMPDIR=folder) == 0
+    path = f"import sys; sys.path.append({str(tmp_path)!r})"
+    assert imports(*again, code=2, before=path, RAY_TMPDIR=folder) == 0
+    assert imports(*again, "--import", "mine", RAY_TMPDIR=folder) == 3
+    again[-1] = 600
+    assert imports(*again, "--trust-env", before=path, RAY_TMPDIR=folder) == 3
+    record("Ray: consent of the command holds in workers", 0, 1)

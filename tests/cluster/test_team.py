@@ -107,7 +107,8 @@ def _check_traffic(measured, state):
         assert 11 * state.theta.nbytes < sum(sizes) <= 16 * state.theta.nbytes
 
 
-def test_workers_that_are_killed_in_every_phase(monkeypatch):
+def test_workers_that_are_killed_at_the_start_and_in_a_step(monkeypatch):
+    faults = ["collect", "fisher_product"]
     teams, start = [], WorkerGroup._start
 
     def start_and_kill(group, span, **options):
@@ -119,11 +120,11 @@ def test_workers_that_are_killed_in_every_phase(monkeypatch):
     monkeypatch.setattr(WorkerGroup, "_start", start_and_kill)
 
     def on_team(team):
-        kill_workers(team.group)
+        kill_workers(team.group, faults)
         teams.append(team)
 
     result = train(CARTPOLE, team_on("auto", 2), on_team=on_team)
-    assert teams[0].group.losses == 1 + len(FAULTS)
+    assert teams[0].group.losses == 1 + len(faults)
     assert result == train(CARTPOLE)
 
 

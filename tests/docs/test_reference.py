@@ -12,7 +12,7 @@ from trellis import config
 from trellis.cli.main import COMMANDS
 from trellis.optimization.step import Status
 from trellis.policies.distributions import Categoricals, DiagGaussian
-from trellis.runs.log import CHECKSUM
+from trellis.runs.log_lines import CHECKSUM
 from trellis.sampling.proposals import MAX_ENUMERATED, ProposalError, choose_proposal
 from trellis.spaces import UnsupportedSpaceError, action_kind, observation_encoder, picture_shape
 
@@ -75,8 +75,14 @@ def test_every_command_is_described(command):
 def test_every_metric_is_described_and_exists():
     """The blocks of the pages check the same for new runs."""
     # What those unfinished runs of an earlier version do not have.
-    logged = {"eval_return_mean", "eval_return_std", "eval_length_mean", CHECKSUM}
-    logged |= {"normalization_kl"}
+    logged = {
+        "eval_return_mean",
+        "eval_return_std",
+        "eval_length_mean",
+        "reward_per_step",
+        "normalization_kl",
+        CHECKSUM,
+    }
     for path in (ROOT / "tests/data/runs").glob("*/metrics.jsonl"):  # Vine, CEM and CMA among them.
         logged |= metrics.logged_in(path)
     assert metrics.described() == logged

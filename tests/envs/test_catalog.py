@@ -1,5 +1,6 @@
 """`make` returns the fastest batch that fits, or an error that says what to do."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import trellis.envs
+from trellis import presets
 from trellis.envs import MissingExtraError, UnknownEnvironmentError, list_environments, lookup
 from trellis.envs.batch import Restorability
 from trellis.envs.gym.batch import GymBatch
@@ -51,7 +53,7 @@ def test_options_reach_the_batched_implementation():
 
 def test_options_that_ours_lacks_use_gymnasium():
     assert isinstance(trellis.envs.make("Hopper-v5", 1, camera_id=0), GymBatch)
-    assert isinstance(trellis.envs.make("Pendulum-v1", 1), GymBatch)
+    assert isinstance(trellis.envs.make("CartPole-v0", 1), GymBatch)
     assert isinstance(trellis.envs.make("Ant-v5", 1), GymBatch)
     assert isinstance(trellis.envs.make(Plain, 1), GymBatch)
     # The paper's tasks have no other implementation.
@@ -70,7 +72,7 @@ def test_atari_with_other_ids_and_options_uses_gymnasium():
 
 
 def test_workers():
-    batch = trellis.envs.make("Pendulum-v1", 2, workers=2)
+    batch = trellis.envs.make("CartPole-v0", 2, workers=2)
     assert isinstance(batch, WorkerBatch)
     batch.close()
 
@@ -125,7 +127,8 @@ def test_the_list_agrees_with_make():
     rows = {row.env_id: row for row in list_environments()}
     assert {"CartPole-v1", "Hopper-v5", "Ant-v5", "trellis/PaperSwimmer-v0", "Taxi-v4"} <= set(rows)
     assert "Hopper-v2" not in rows
-    for env_id in ("CartPole-v1", "Hopper-v5", "trellis/PaperWalker-v0", "Pendulum-v1", "Ant-v5"):
+    paper = "trellis/PaperWalker-v0"
+    for env_id in ("CartPole-v1", "CartPole-v0", "Hopper-v5", paper, "Taxi-v4", "Ant-v5"):
         batch = trellis.envs.make(env_id, 1)
         assert rows[env_id].restorable == batch.restorability.value
         assert rows[env_id].runs.startswith("batched") is not isinstance(batch, GymBatch)
@@ -144,3 +147,12 @@ def test_importing_loads_no_simulator():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "env_id", ["gymnasium:CartPole-v1", "ale_py:ALE/Freeway-v5", "gymnasium.envs:Hopper-v5"]
+)
+def test_an_id_with_its_module_in_front_is_the_same_environment(env_id):
+    bare = env_id.rpartition(":")[2]
+    assert type(trellis.envs.make(env_id, 1)) is type(trellis.envs.make(bare, 1))
+    assert presets.resolve(env_id) == dataclasses.replace(presets.resolve(bare), env=env_id)

@@ -11,7 +11,12 @@ from trellis.envs.mujoco import paper, v5
 
 # Short episodes, so that environments that never terminate have ends too.
 LIMIT = 25
-IDS = (*v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
+SMALL = (
+    *("Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+    *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"),
+    *("Taxi-v4", "Blackjack-v1"),
+)
+IDS = (*SMALL, *v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
 MAKERS = {env_id: partial(trellis.envs.make, env_id, max_episode_steps=LIMIT) for env_id in IDS}
 every_environment = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 

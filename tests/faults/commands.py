@@ -70,18 +70,25 @@ def _figure(run: Path) -> str:
     return str(run.with_name("figure.png"))
 
 
+def _train(run: Path) -> int:
+    """Train a new run with the settings of another one."""
+    out = run.with_name(f"{run.name}-again")
+    return main(["train", "--config", str(run / "config.json"), "--out", str(out)])
+
+
 COMMANDS: dict[str, Callable[[Path], int]] = {
     "eval": lambda run: main(["eval", str(run), "--episodes", "1"]),
     "record": lambda run: main(["record", str(run), "--max-steps", "2"]),
     "resume": lambda run: main(["resume", str(run), "--steps", "256"]),
     "plot": lambda run: main(["plot", str(run), "--out", _figure(run)]),
     "compare": lambda run: main(["compare", str(run)]),
+    "train --config": _train,
     "TRPO.load": _predict,
     "SavedPolicy.load": _act,
 }
 READ_LOG = frozenset(["resume", "plot", "compare"])
 READ_STATE = frozenset(["eval", "record", "resume", "TRPO.load", "SavedPolicy.load"])
-NEED_ENV = frozenset(["eval", "record", "resume"])
+NEED_ENV = frozenset(["eval", "record", "resume", "train --config"])
 EVERY = frozenset(COMMANDS)
 
 

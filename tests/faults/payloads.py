@@ -149,6 +149,8 @@ def _modules() -> Iterator[Payload]:
     )
 
 
+TYPED = frozenset(["train --config"])
+"""Commands whose user types the path of the file, which may be a link, and may edit the file."""
 FILES = {
     "config.json": EVERY,
     "metrics.jsonl": READ_LOG,
@@ -209,7 +211,7 @@ def _kinds_of_files() -> Iterator[Payload]:
             f"{name} is a link to a file outside",
             "links: read",
             lambda place, name=name: _link_outside(place, name),
-            refused,
+            refused - TYPED,
             warned,
         )
         yield Payload(
@@ -393,13 +395,18 @@ class _RunsCode:
 
 
 def _config_content() -> Iterator[Payload]:
-    def text(name: str, kind: str, change: Callable[[str], str | bytes]) -> Payload:
+    def text(
+        name: str,
+        kind: str,
+        change: Callable[[str], str | bytes],
+        warned: frozenset[str] = NOBODY,
+    ) -> Payload:
         def apply(place: Place) -> None:
             path = place.run / "config.json"
             new = change(path.read_text())
             path.write_bytes(new if isinstance(new, bytes) else new.encode())
 
-        return Payload(name, kind, apply, EVERY)
+        return Payload(name, kind, apply, EVERY - warned, warned)
 
     damage, numbers = "settings: damaged", "settings: out of range"
     yield text("empty", damage, lambda old: "")
@@ -410,8 +417,11 @@ def _config_content() -> Iterator[Payload]:
     yield text("deep objects", damage, lambda old: '{"a":' * 900 + "1" + "}" * 900)
     yield text("a name twice", damage, lambda old: old.replace("{", '{"env": "x",', 1))
     yield text("NaN", damage, lambda old: old.replace("0.99", "NaN"))
-    yield text("an edited number", damage, lambda old: old.replace("0.99", "0.98"))
-    yield text("an edited checksum", damage, lambda old: old.replace('sha256": "', 'sha256": "0'))
+    yield text("an edited number", damage, lambda old: old.replace("0.99", "0.98"), TYPED)
+    checksum = 'sha256": "'
+    yield text(
+        "an edited checksum", damage, lambda old: old.replace(checksum, checksum + "0"), TYPED
+    )
     yield text("4,000 digits", numbers, lambda old: old.replace("128", "1" * 4_000))
     yield text("5,000 digits", numbers, lambda old: old.replace("128", "1" * 5_000))
     yield text("1e999", numbers, lambda old: old.replace("0.99", "1e999"))
@@ -645,6 +655,9 @@ def _tensors() -> Iterator[Payload]:
     yield tensor(
         "a state of another type", lambda a: {"env__state": np.zeros((4, 4), np.int8)}, env
     )
+    yield tensor("a state of NaN", lambda a: {"env__state": np.full((4, 4), np.nan)}, env)
+    yield tensor("an infinite state", lambda a: {"env__state": np.full((4, 4), np.inf)}, env)
+    yield tensor("a negative time", lambda a: {"env__elapsed": np.full(4, -7)}, env)
     yield tensor("more state of the environments", lambda a: {"env__step": np.zeros((4, 2))}, env)
     yield tensor("less state of the environments", lambda a: {"env__seed": None}, env)
 

@@ -68,17 +68,22 @@ class Running:
 
 
 class Zygote:
-    """Starts commands quickly; see `zygote.py`."""
+    """Starts commands quickly; see `zygote.py`. They share what JAX has compiled."""
 
     def __init__(self):
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self._folder = tempfile.TemporaryDirectory(prefix="faults")
+        compiled = {
+            "JAX_COMPILATION_CACHE_DIR": str(Path(self._folder.name) / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
         self._count = 0
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("zygote.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **compiled, "PYTHONPATH": path},
             text=True,
         )
         assert self._answer() == "ready"
@@ -146,6 +151,16 @@ def session(sid: int) -> list[int]:
             if int(number) == sid and state != "Z":
                 found.append(int(entry.name))
     return found
+
+
+def forgotten_memory(before: set[str]) -> set[str]:
+    """Names of shared memory that is new and that no process uses, so nobody will remove it."""
+    new = set(os.listdir("/dev/shm")) - before
+    for entry in Path("/proc").glob("[0-9]*") if new else ():
+        with contextlib.suppress(OSError):
+            maps = (entry / "maps").read_text()
+            new = {name for name in new if f"/dev/shm/{name}" not in maps}
+    return new & set(os.listdir("/dev/shm"))
 
 
 def options(steps: int, out: Path, **more: object) -> list[object]:

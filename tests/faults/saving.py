@@ -20,7 +20,8 @@ from trellis.checkpoint_format import CheckpointError, load_latest
 from trellis.config import TrainConfig
 from trellis.runs import checkpoint
 from trellis.runs.folder import RunFolderError, as_json, locked, write_config
-from trellis.runs.log import LogError, RunLog, read_metrics
+from trellis.runs.log import RunLog, read_metrics
+from trellis.runs.log_lines import LogError
 
 
 def save_agent(folder: Path, number: int, size: int = 20_000) -> None:

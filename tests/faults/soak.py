@@ -24,7 +24,7 @@ from tests.faults.processes import ROOT, options, session
 
 KINDS = {
     "in process": ["CartPole-v1"],
-    "in workers": ["Acrobot-v1", "--env-options", "workers=1"],
+    "in workers": ["CartPole-v0", "--env-options", "workers=1"],
 }
 MEMORY_SLOPE = 2.0
 """Largest growth of memory, in MiB a minute, beyond what the scatter of the measurements allows."""

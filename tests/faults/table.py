@@ -20,9 +20,9 @@ A sample of each class is part of `make test`. [Trust](trust.md) explains what i
 "Tried" counts trials. A trial holds if every check of its class passes:
 
 - **Payloads** are malicious run folders. Each is opened by `eval`, `record`, `resume`, `plot`,
-  `compare`, `TRPO.load` and `SavedPolicy.load`. No code of the folder runs, and no file outside
-  changes. A trial takes less than 5 seconds and 512 MB. It ends with one line and exit code 2, with
-  a warning while the rest is used, or without any use of the payload.
+  `compare`, `train --config`, `TRPO.load` and `SavedPolicy.load`. No code of the folder runs, and
+  no file outside changes. A trial takes less than 5 seconds and 512 MB. It ends with one line and
+  exit code 2, with a warning while the rest is used, or without any use of the payload.
 - **Memory** is measured in a process of its own, for the large payloads.
 - **Damage** is one changed byte, or a file that is cut short. It is noticed, or the content that
   was read is the same.
@@ -32,6 +32,16 @@ A sample of each class is part of `make test`. [Trust](trust.md) explains what i
 - **Misbehaving environments** raise, hang, exit, fork or return wrong values. The command trains as
   without the fault, or ends with one line that names the environment, the step and the seed. It
   leaves no process, thread, descriptor or shared memory behind.
+- **Signals** arrive at chosen moments: set-up, saving, evaluation, every part of an iteration, and
+  with workers, Atari and Ray. The command ends with its exit code and leaves no process. The run
+  then resumes to the bytes of a run without a signal.
+- **Kill −9** strikes at ten moments of each kind of run that claims exact resume. The resumed run
+  ends with the same bytes as a run that was not killed.
+- **Two processes, lost folders:** one process trains, and the other one is refused. A folder that
+  disappears or becomes read-only ends the run with one line.
+- **Degenerate mathematics** are constant observations, no advantage, one action, and rewards near
+  the limits of numbers. Parameters stay finite, or one error says what is wrong.
+- **Ray** listens on loopback only and asks for a token. Open clusters are joined with a warning.
 
 """
 

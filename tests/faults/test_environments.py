@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.counts import record
 from tests.faults.misbehaving import Misbehaving
-from tests.faults.processes import MODULE, options, session, shared_zygote
+from tests.faults.processes import MODULE, forgotten_memory, options, session, shared_zygote
 from trellis.checkpoint_format import load_latest
 from trellis.envs.errors import EnvError, EnvInterrupted
 from trellis.envs.gym.make import make_gym
@@ -113,12 +113,6 @@ NEVER_STARTS = {
 DIES = {"step leaves the process": 7, "step kills the process": -9, "step aborts": -6}
 """Faults that end the process they are in, with its exit code."""
 FAULTS = [*TRAINS, *FAILS, *NEVER_STARTS, *DIES, "step hangs"]
-SAMPLE = [
-    ("step exits", 0),
-    ("step leaves a thread", 0),
-    ("close hangs", 0),
-]
-"""What the fast suite runs: the fault and its worker processes."""
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +157,7 @@ def check(fault, workers, folder, untroubled):
         running.kill_session()
         left = []
     assert not left, output
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert not forgotten_memory(shared)
     if fault in TRAINS or (workers and fault == "close hangs in spite of all"):
         assert code == 0, output
         if fault in SAME:
@@ -196,9 +190,8 @@ def check(fault, workers, folder, untroubled):
     load_latest(out / "checkpoints")
 
 
-@pytest.mark.parametrize(("fault", "workers"), SAMPLE)
-def test_a_misbehaving_environment(fault, workers, tmp_path, untroubled):
-    check(fault, workers, tmp_path, untroubled)
+def test_a_misbehaving_environment(tmp_path, untroubled):
+    check("step exits", 0, tmp_path, untroubled)
 
 
 @pytest.mark.fault

@@ -22,7 +22,8 @@ from trellis.config_file import bounded, config_text, read_run_config
 from trellis.envs.consent import require_consent
 from trellis.policies.saved import SavedPolicy
 from trellis.runs import checkpoint
-from trellis.runs.log import LogError, add_checksum, read_metrics
+from trellis.runs.log import read_metrics
+from trellis.runs.log_lines import LogError, add_checksum
 from trellis.space_json import SpaceFormatError, space_from_json, space_from_text
 
 FEW, MANY, SECONDS = 25, 1_500, 5_000

@@ -31,7 +31,8 @@ VINE = (
 KINDS = {
     "batched arrays": "CartPole-v1",
     "batched physics": "Hopper-v5",
-    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1",
+    "natural gradient": "CartPole-v1 --method natural-gradient --step.multiplier 0.1"
+    " --estimation.advantages center",
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
     "CEM": f"CartPole-v1 --method cem {SEARCH}",
@@ -39,7 +40,7 @@ KINDS = {
     "Python objects with a state": f"{MODULE}:MisbehavingSaved-v0",
     "workers": f"{MODULE}:MisbehavingSaved-v0 --env-options workers=1",
     "Atari emulators": "ALE/Pong-v5 --policy.channels 2 2 --env-options workers=1 max_frames=400",
-    "copied objects in whole paths": "Acrobot-v1 --sampling.whole-paths",
+    "copied objects in whole paths": "CartPole-v0 --sampling.whole-paths",
 }
 LATER = """
 import threading, os, time, trellis.runs.log
@@ -106,9 +107,12 @@ def test_a_killed_run_resumes_bit_for_bit(kind, trial, tmp_path, uninterrupted):
 def test_a_run_that_can_only_be_copied_says_so_and_continues(tmp_path):
     """Resumed from its first checkpoint it is exact; later it starts new episodes."""
     outs = [tmp_path / name for name in ("whole", "early", "late")]
-    before = ["", *(STRIKE.format(where="trellis.runs.run:save", call=n, number=9) for n in (2, 4))]
+    before = [
+        "",
+        *(STRIKE.format(where="trellis.runs.run_state:save", call=n, number=9) for n in (2, 4)),
+    ]
     for out, strike in zip(outs, before, strict=True):
-        words = ["train", "Acrobot-v1", *options(STEPS, out)]
+        words = ["train", "CartPole-v0", *options(STEPS, out)]
         code, output = shared_zygote().run(*words, before=strike, seconds=280)
         assert code == (-9 if strike else 0), output
         assert "it can be resumed, but not bit for bit" in output

@@ -50,8 +50,8 @@ MOMENTS = [
     ("trellis.runs.run:make_folder", 1),
     ("trellis.runs.run:write_config", 1),
     # Saving.
-    ("trellis.runs.run:save", 1),
-    ("trellis.runs.run:save", 3),
+    ("trellis.runs.run_state:save", 1),
+    ("trellis.runs.run_state:save", 3),
     ("trellis.runs.checkpoint:write_and_sync", 3),
     ("trellis.runs.checkpoint:write_and_sync", 4),
     ("trellis.runs.checkpoint:_prune", 2),
@@ -137,7 +137,7 @@ def resume_or_repeat(kind, out, environment):
 
 
 def check(kind, where, call, name, folder, uninterrupted, **environment):
-    out, number = folder / "run", SIGNALS[name]
+    out, number, expected = folder / "run", SIGNALS[name], uninterrupted(kind)
     words = ["train", *KINDS[kind], *options(STEPS, out, eval_every=128)]
     before = STRIKE.format(where=where, call=call, number=int(number))
     running = shared_zygote().start(*words, before=before, **environment)
@@ -147,7 +147,7 @@ def check(kind, where, call, name, folder, uninterrupted, **environment):
     assert name in running.output
     assert not running.wait_for_others(10), running.output
     resume_or_repeat(kind, out, environment)
-    assert contents(out) == uninterrupted(kind)
+    assert contents(out) == expected
 
 
 def counted(kind, *arguments, **environment):
@@ -161,6 +161,7 @@ def test_a_closed_terminal_while_saving(tmp_path, uninterrupted):
     check("search", *moment, "SIGHUP", tmp_path, uninterrupted)
 
 
+@pytest.mark.fault
 def test_ctrl_c_works_although_an_environment_replaces_the_handlers(tmp_path):
     """In its constructor and in every step."""
     for fault in ("init replaces signal handlers", "step replaces signal handlers"):

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 
 import gymnasium
@@ -12,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.faults.counts import record
-from tests.faults.processes import MODULE, ROOT, options, shared_zygote
+from tests.faults.processes import MODULE, options, shared_zygote
 from tests.faults.test_environments import SEARCH, wait_for
 from tests.faults.test_signals import STRIKE, contents
 from trellis.agent import TRPO
@@ -29,6 +27,7 @@ def start(out, steps=10**7, **more):
     return running
 
 
+@pytest.mark.fault
 def test_a_second_process_is_refused(tmp_path):
     out = tmp_path / "run"
     first = start(out)
@@ -95,43 +94,43 @@ def test_a_folder_that_disappears(how, tmp_path):
     record("folders that disappear or are read-only", 0, 1)
 
 
+DROP_RIGHTS = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert libc.capget(header, sets) == 0
+for index in range(3):  # Effective, permitted and inheritable: write and read everywhere.
+    sets[index] &= ~0b110
+assert libc.capset(header, sets) == 0
+"""
+"""Root may write everywhere. A process without these rights obeys the mode of files, as root."""
+
+
 @pytest.mark.fault
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives up rights that it does not have")
-def test_a_folder_that_becomes_read_only(tmp_path):
-    """Root may write everywhere, so the run is that of another user."""
+@pytest.mark.parametrize("what", ["checkpoints", "both"])
+def test_a_folder_that_becomes_read_only(what, tmp_path):
     record("folders that disappear or are read-only", 1, 0)
-    home = tmp_path / "home"
-    home.mkdir()
-    for folder in (tmp_path, *tmp_path.parents[:2], home):
-        os.chmod(folder, 0o777)
-    out = home / "run"
-    words = ["train", *LONG, *options(10**7, out)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-        "HOME": str(home),
-        "NUMBA_CACHE_DIR": str(home),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trellis", *map(str, words)],
-        env=environment,
-        cwd=home,
-        user=65534,
-        group=65534,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    wait_for(lambda: process.poll() is not None or (out / "checkpoints" / "000002").exists())
-    for folder in (out / "checkpoints", out):
+    out = tmp_path / "run"
+    running = start(out, before=DROP_RIGHTS)
+    folders = [out / "checkpoints", out][: 1 + (what == "both")]
+    for folder in folders:
         os.chmod(folder, 0o555)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1, errors
-    lines = [line for line in errors.splitlines() if line.startswith("trellis:")]
-    assert len(lines) == 1, errors
+    assert running.wait() == 1, running.output
+    lines = [line for line in running.output.splitlines() if line.startswith("trellis:")]
+    assert len(lines) == 1, running.output
     assert "Permission denied" in lines[0]
     assert "earlier checkpoints are intact" in lines[0]
     load_latest(out / "checkpoints")
+    code, output = shared_zygote().run("resume", out, "--trust-env", before=DROP_RIGHTS)
+    assert code in (1, 2), output
+    assert "Permission denied" in output
+    assert "Traceback" not in output
+    for folder in folders:
+        os.chmod(folder, 0o755)
+    running = shared_zygote().start("resume", out, "--trust-env", before=DROP_RIGHTS)
+    wait_for(lambda: running.ended() or "Resuming" in running.output)
+    running.send(15)
+    assert running.wait() == 143, running.output
     record("folders that disappear or are read-only", 0, 1)
 
 

@@ -240,7 +240,7 @@ def any_step(*policies):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @any_step("gaussian")
 def test_properties_of_every_step(**problem):
     """This test uses one policy, because each policy compiles a program per method."""

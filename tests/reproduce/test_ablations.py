@@ -11,7 +11,7 @@ from tests.reproduce.invented import write_run
 from tests.reproduce.pages import check_page
 from trellis.reproduce.ablations import experiment as ablations
 from trellis.reproduce.ablations.claims import claims, largest_fall
-from trellis.reproduce.ablations.plans import TASK, VARIATIONS
+from trellis.reproduce.ablations.plans import VARIATIONS
 from trellis.reproduce.comparison import plans as comparison_plans
 from trellis.reproduce.files import ResultsError
 
@@ -22,7 +22,8 @@ def test_a_variation_changes_one_setting():
     def settings(config):
         return {**vars(config.step), "sampling": config.sampling, "steps": config.total_steps}
 
-    theirs = settings(comparison_plans.settings(TASK, comparison_plans.METHODS["trpo"]))
+    swimmer = comparison_plans.TASKS["swimmer"]
+    theirs = settings(comparison_plans.settings(swimmer, comparison_plans.METHODS["trpo"]))
     experiment = ablations.Ablations(seeds=1)
     changed = {}
     for variation in VARIATIONS:
@@ -94,17 +95,17 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     (out / "README.md").unlink()
     shutil.rmtree(runs)
     monkeypatch.setattr(ablations.figure, "plot", lambda *_: None)
-    ablations.Ablations(out, rewrite=True).write_pages()
+    ablations.Ablations(out, report_only=True).write_pages()
     assert (out / "README.md").read_text() == page
     assert json.loads((out / "ablations.json").read_text()) == found
     shutil.copytree(out, out / "small", ignore=shutil.ignore_patterns("README.md"))
-    ablations.Ablations(out / "small", rewrite=True).write_pages()
+    ablations.Ablations(out / "small", report_only=True).write_pages()
     assert not (out / "small" / "README.md").exists()  # It is on the page of the parent.
     both = check_page(out)
     assert both.count("### ") == 8
     assert "[Line search (small)](#line-search-small)" in both
-    with pytest.raises(ResultsError, match="leave out --rewrite"):
-        ablations.Ablations(tmp_path / "empty", rewrite=True).write_pages()
+    with pytest.raises(ResultsError, match="leave out --report-only"):
+        ablations.Ablations(tmp_path / "empty", report_only=True).write_pages()
 
 
 def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
@@ -112,8 +113,8 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     out, runs = tmp_path / "out", tmp_path / "ablations"
     invent_runs(runs)
 
-    def run(*parts, scale=0.1, seeds=2):
-        chosen = {"parts": parts} if parts else {}
+    def run(*parts, scale=0.1, seeds=2, **options):
+        chosen = {"parts": parts, **options} if parts else options
         experiment = ablations.Ablations(out, seeds=seeds, scale=scale, runs=runs, **chosen)
         return experiment.run(lambda _: None)
 
@@ -139,11 +140,18 @@ def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     with pytest.raises(ResultsError, match=r"has 2 seeds; 1 would replace them\. .*--out"):
         run("penalty", seeds=1)
     assert json.loads((out / "ablations.json").read_text()) == last
+    there = r"has ablations on swimmer at scale 0\.1, not on"
     for parts in (("penalty",), ()):
-        with pytest.raises(ResultsError, match=r"has ablations at scale 0\.1, not 1"):
+        with pytest.raises(ResultsError, match=f"{there} swimmer at 1:"):
             run(*parts, scale=1.0)
+    with pytest.raises(ResultsError, match=rf"{there} hopper at 0\.1:"):
+        run("penalty", task="hopper")
     with pytest.raises(ValueError, match="there is no part 'cg'; choose from no-line-search"):
         ablations.Ablations(parts=("cg",))
+    with pytest.raises(ValueError, match="there is no task 'ant'; choose from cartpole"):
+        ablations.Ablations(task="ant")
+    (hopper,) = ablations.Ablations(seeds=1, task="hopper").plans(VARIATIONS[0])
+    assert hopper.config.env == "trellis/PaperHopper-v0"
 
 
 def row(group, value, final, *, paper=False, fall=0.0, mean=None, high=None):

@@ -58,8 +58,8 @@ def test_the_command_is_what_was_asked_for():
         "trellis reproduce atari --out here --seeds 1 --runs there --parallel 2 --games Pong"
         " --preset paper/atari-vine --steps 10 --scale 0.5"
     )
-    assert command(Atari(report_only=True)) == (
-        "trellis reproduce atari --out results/atari --seeds 1 --parallel 2 --report-only"
+    assert command(Atari(evaluate_only=True)) == (
+        "trellis reproduce atari --out results/atari --seeds 1 --parallel 2 --evaluate-only"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     write_config(runs / "newer", dataclasses.replace(modern, seed=3))
     begin(runs / "other", TrainConfig("CartPole-v1", preset="modern/classic"), 99.0)
     said: list[str] = []
-    asked = Atari(out, games=("Pong", "Breakout"), runs=runs, report_only=True)
+    asked = Atari(out, games=("Pong", "Breakout"), runs=runs, evaluate_only=True)
     results = asked.run(said.append)
 
     assert json.loads((out / "atari.json").read_text()) == results
@@ -194,7 +194,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     assert claims(text)[0][1] == "not tested"  # No run of the paper's presets is finished.
     for name in ("README.md", "curves.svg", "table.csv"):
         (out / name).unlink()
-    dataclasses.replace(asked, rewrite=True).write_pages()
+    dataclasses.replace(asked, report_only=True).write_pages()
     assert check_page(out) == text
     assert (out / "curves.svg").exists()
 
@@ -222,7 +222,7 @@ def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, 
         config = dataclasses.replace(presets.resolve(game), total_steps=200)
         begin(tmp_path / "runs" / game, config, 10.0)
     play = atari_scores.play_policy
-    asked = Atari(out, games=("Pong",), runs=tmp_path / "runs", report_only=True)
+    asked = Atari(out, games=("Pong",), runs=tmp_path / "runs", evaluate_only=True)
 
     def meanwhile(*args):
         if args[0].config.env == PONG:
@@ -253,7 +253,7 @@ def test_above_random_means_all_of_it_above_all_of_it():
 
 def test_without_runs_there_is_nothing_to_report(tmp_path):
     with pytest.raises(ResultsError, match="there is no run of Pong"):
-        Atari(tmp_path, games=("Pong",), runs=tmp_path, report_only=True).run(print)
+        Atari(tmp_path, games=("Pong",), runs=tmp_path, evaluate_only=True).run(print)
 
 
 def test_a_curve_is_minus_the_mean_over_episodes():

@@ -48,7 +48,7 @@ def test_writes_json_table_and_figure(results):
 def test_figure_and_page_need_the_data_files_alone(results, tmp_path):
     for name in ("theory.json", "theory.csv"):
         shutil.copy(results[0] / name, tmp_path)
-    Theory(tmp_path, rewrite=True).write_pages()
+    Theory(tmp_path, report_only=True).write_pages()
     for name in ("theory.png", "theory.svg", "README.md"):
         assert (tmp_path / name).read_bytes() == (results[0] / name).read_bytes()
 

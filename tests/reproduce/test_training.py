@@ -58,7 +58,7 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
     # The page and the figure need the data files alone, and include remarks.
     (out / "notes.md").write_text("## Remarks\n\nIt was late.\n")
     shutil.rmtree(runs)
-    dataclasses.replace(experiment, rewrite=True).write_pages()
+    dataclasses.replace(experiment, report_only=True).write_pages()
     assert "It was late." in check_page(out)
     assert json.loads((out / "training.json").read_text()) == record
 

@@ -102,6 +102,6 @@ def test_the_picture_shows_rollouts_that_start_on_the_trunks(tmp_path):
     assert [len(x) for x, _ in record["rollouts"][0]] == list(samples.branches.length[:, 0] + 1)
     assert sum(len(x) for x, _ in record["trunks"]) == 60
     files.write_json(tmp_path / "vine-branches.json", record)
-    experiment.VinePicture(tmp_path, rewrite=True).write_pages()
+    experiment.VinePicture(tmp_path, report_only=True).write_pages()
     assert (tmp_path / "vine-branches.png").stat().st_size > 10_000
     check_page(tmp_path)

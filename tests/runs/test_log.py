@@ -13,14 +13,8 @@ import numpy as np
 import pytest
 
 from trellis.config import TrainConfig
-from trellis.runs.log import (
-    LogError,
-    LogWarning,
-    RunLog,
-    add_checksum,
-    read_metrics,
-    stream_metrics,
-)
+from trellis.runs.log import RunLog, read_metrics, stream_metrics
+from trellis.runs.log_lines import LogError, LogWarning, add_checksum
 from trellis.runs.progress import BarProgress, LineProgress, Progress, make_progress
 
 
@@ -74,7 +68,7 @@ def test_resume_cuts_later_iterations(tmp_path):
     assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.filterwarnings("ignore::trellis.runs.log.LogWarning")
+@pytest.mark.filterwarnings("ignore::trellis.runs.log_lines.LogWarning")
 def test_every_possible_half_line_is_left_out_and_cut(tmp_path):
     write(tmp_path, [1, 2])
     whole = (tmp_path / "metrics.jsonl").read_bytes()
@@ -217,8 +211,8 @@ def test_tensorboard_gets_the_numbers_and_a_purge_on_resume(tmp_path):
     scalars = [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in events(tmp_path)]
     scalars = [(step, values) for step, values in scalars if values]
     assert [step for step, _ in scalars] == [100, 200, 300, 300]
-    assert scalars[0][1].keys() == {"iteration", "steps", "kl"}
-    assert scalars[1][1]["kl"] == pytest.approx(0.02)
+    assert scalars[0][1].keys() == {"time/iteration", "time/steps", "step/kl"}
+    assert scalars[1][1]["step/kl"] == pytest.approx(0.02)
     starts = [e.step for e in events(tmp_path) if e.HasField("session_log")]
     assert starts == [201]  # TensorBoard hides what an earlier file says from here on.
 
@@ -320,8 +314,8 @@ def test_the_bar_fits_into_the_terminal(columns, monkeypatch, capsys):
 
 def test_event_files_are_rotated_and_bounded(tmp_path, monkeypatch):
     pytest.importorskip("tensorboardX")
-    monkeypatch.setattr("trellis.runs.log.EVENT_FILE_BYTES", 2_000)
-    monkeypatch.setattr("trellis.runs.log.EVENT_BYTES", 10_000)
+    monkeypatch.setattr("trellis.runs.events.EVENT_FILE_BYTES", 2_000)
+    monkeypatch.setattr("trellis.runs.events.EVENT_BYTES", 10_000)
     write(tmp_path, range(1, 40), tensorboard=True)
     few = sorted((tmp_path / "tensorboard").iterdir())
     assert 1 < len(few) < 6

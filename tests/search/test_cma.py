@@ -23,7 +23,7 @@ def rosenbrock(x):
 
 
 def test_it_does_on_rosenbrock_what_pycma_alone_does():
-    n, generations = 20, 1500
+    n, generations = 8, 400
     population, rng = default_population(n), None
     ours = make_cma(np.zeros(n), 0.5, population=population, diagonal=False, seed=3)
     options = {"popsize": population, "seed": math.nan, "verbose": -10}
@@ -36,7 +36,7 @@ def test_it_does_on_rosenbrock_what_pycma_alone_does():
             alone.tell(members, [float(rosenbrock(x)) for x in members])
     for _ in range(generations):
         ours.tell(-rosenbrock(ours.ask()))
-    assert population == alone.popsize == 12
+    assert population == alone.popsize == 10
     assert ours.mean.tobytes() == alone.mean.tobytes()
     assert rosenbrock(ours.mean) < 1e-8
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.forge import forge_arrays, newest
 from tests.probes import ContinuousTarget
 from trellis import TRPO, checkpoint_format, presets
 from trellis.cli.main import main
@@ -141,6 +142,20 @@ def test_a_record_that_leads_elsewhere_is_not_believed():
     changed = {"fitness": -state.search["fitness"]}
     with pytest.raises(ValueError, match="does not lead to the policy"):
         trainer.iterate(dataclasses.replace(state, search=changed))
+    arrays, values = trainer.to_checkpoint(dataclasses.replace(state, search=changed))
+    with pytest.raises(ValueError, match="does not lead to the policy"):
+        trainer.from_checkpoint(arrays, values)
+
+
+def test_a_run_whose_search_was_changed_is_refused_with_one_line(tmp_path, capsys):
+    out = tmp_path / "run"
+    quick = ["--search.population", "6", "--search.path-length", "20", "--steps", "200"]
+    assert main(["train", CARTPOLE, "--method", "cma", "--out", str(out), *quick]) == 0
+    fitness = checkpoint_format.load_latest(out / "checkpoints").arrays["search/fitness"]
+    forge_arrays(newest(out), search__fitness=-fitness)
+    capsys.readouterr()
+    assert main(["resume", str(out), "--steps", "400"]) == 2
+    assert "does not lead to the policy" in capsys.readouterr().err
 
 
 def test_steps_are_those_that_were_simulated():

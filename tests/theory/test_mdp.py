@@ -162,6 +162,7 @@ def test_an_mdp_cannot_be_written_to():
     np.testing.assert_array_equal(mdp.P, TWO_STATES)
 
 
+@pytest.mark.slow
 def test_two_thousand_states_take_under_two_seconds():
     rng = np.random.default_rng(0)
     num_states, num_actions = 2000, 10

@@ -18,7 +18,8 @@ from trellis.analysis.labels import group_labels
 from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
 from trellis.analysis.statistics import interval_text
 from trellis.runs.folder import read_config
-from trellis.runs.log import METRICS, LogError
+from trellis.runs.log import METRICS
+from trellis.runs.log_lines import LogError
 
 LAST = 0.1
 """Last part of a run, whose training episodes make its training score."""

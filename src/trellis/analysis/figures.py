@@ -222,6 +222,7 @@ def label_ends(axis: "Axes", labels: Sequence[EndLabel], gap: float = LABEL_GAP)
                 "linewidth": 0.8,
                 "shrinkA": 0,
                 "shrinkB": 2,
+                "relpos": (0, 0.5),
             },
         )
 

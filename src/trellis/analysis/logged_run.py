@@ -14,7 +14,8 @@ from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
 from trellis.config import TrainConfig
 from trellis.config_file import MAY_CHANGE, flatten
 from trellis.runs.folder import as_json
-from trellis.runs.log import METRICS, LogError, stream_metrics
+from trellis.runs.log import METRICS, stream_metrics
+from trellis.runs.log_lines import LogError
 from trellis.safe_files import is_there
 from trellis.strict_json import shown
 

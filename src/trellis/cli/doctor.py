@@ -1,5 +1,6 @@
 """Check what is installed on this machine, and whether it works, by trying it."""
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -75,6 +76,9 @@ def report() -> int:
     return 0
 
 
+_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def checks() -> Iterator[Check]:
     """Yield the result of each check as soon as it is known."""
     video.prepare_gl()  # First, because MuJoCo chooses how to render when it is imported.
@@ -107,7 +111,7 @@ def package(module: str, install: str, *, needed: bool) -> Check:
 
     def version() -> str:
         importlib.import_module(module)
-        names = importlib.metadata.packages_distributions().get(module)
+        names = _distributions().get(module)
         return importlib.metadata.version(names[0]) if names else "version unknown"
 
     return attempt(module, version)

@@ -26,7 +26,10 @@ from typing import Any
 import trellis
 from trellis.cli import options
 from trellis.cli.errors import say
+from trellis.cli.export import export
 from trellis.cli.inventory import doctor, environments, list_presets
+from trellis.cli.publish import pretrained, share
+from trellis.cli.report import report
 from trellis.cli.reproduce import reproduce
 from trellis.cli.runs import compare, evaluate, plot, record
 from trellis.cli.train import resume, train
@@ -38,6 +41,10 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "report": report,
+    "export": export,
+    "share": share,
+    "pretrained": pretrained,
     "reproduce": reproduce,
     "envs": environments,
     "presets": list_presets,

@@ -20,9 +20,10 @@ PROGRAM = "trellis reproduce"
 EXPERIMENTS = {
     "theory": ("theory", "Theory", "Algorithm 1 and trust regions on finite MDPs (Sec. 3)."),
     "training": ("training", "Training", "Final returns of the modern presets on Gymnasium tasks."),
+    "comparison": ("comparison", "Comparison", "Figure 4: seven methods, four tasks (Sec. 8.1)."),
     "cartpole": ("comparison", "CartPoleComparison", "Figure 4 on the cart-pole (Sec. 8.1)."),
     "locomotion": ("comparison", "Locomotion", "Figure 4 on swimmer, hopper, walker (Sec. 8.1)."),
-    "ablations": ("ablations", "Ablations", "TRPO without one of its parts, on the swimmer."),
+    "ablations": ("ablations", "Ablations", "TRPO with one part changed at a time (App. C)."),
     "atari": ("atari", "Atari", "Table 1 and Figure 5: seven Atari games (Sec. 8.2)."),
     "vine-variance": ("vine", "VineVariance", "Variance of vine's estimates (Sec. 5.2)."),
     "vine-bias": ("vine", "VineBias", "Bias of vine's gradient by proposal (Sec. 5.2)."),
@@ -47,7 +48,7 @@ def reproduce(args: Sequence[str]) -> int:
     from trellis.reproduce.files import ResultsError
 
     with usage_errors(ResultsError):
-        if experiment.rewrite:
+        if experiment.report_only:
             experiment.write_pages()
         else:
             experiment.run(say)

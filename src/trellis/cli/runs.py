@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from trellis.envs.batch import BatchEnv
     from trellis.policies.saved import SavedPolicy
 
-Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Run folder.")]
+RUN_HELP = "Run folder, or pretrained/ID for a policy that comes with Trellis."
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]
 Runs = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,
@@ -52,7 +53,7 @@ def evaluate(
 
         if episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {episodes}")
-        policy = _open(run, best, last)
+        policy = open_policy(run, best, last)
         import_modules(import_)
         allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
         env = _make_env(policy, episodes, nthread=policy.config.threads)
@@ -111,14 +112,14 @@ def record(
     with usage_errors():
         import numpy as np
 
-        path = out or run / "video.mp4"
+        path = out or output_path(run, "video.mp4")
         if seed < 0:
             raise ValueError(f"seed must be at least 0, got {seed}")
         video.check_request(path, episodes=episodes, max_steps=max_steps)
-        policy = _open(run, best, last)
+        policy = open_policy(run, best, last)
         import_modules(import_)
         allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
-        env = _make_env(policy, 1, nthread=1, render_mode="rgb_array")
+        env = open_to_render(policy)
     act = policy.actor(np.random.default_rng(seed))
     say(f"Recording {episodes} episode{'s' * (episodes > 1)} of {policy.config.env} …")
     with contextlib.closing(env):
@@ -191,17 +192,39 @@ def require_id(env: str, source: Path) -> None:
         )
 
 
-def _open(run: Path, best: bool, last: bool) -> "SavedPolicy":
+def load_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    """Return the policy of a run that `--best` or `--last` asks for; no environment is imported."""
+    from trellis.policies.pretrained import find_run
     from trellis.policies.saved import SavedPolicy
+    from trellis.runs.folder import read_config
 
+    run = find_run(run)
     if best and last:
         raise ValueError("--best and --last exclude each other; leave out one of them")
-    config_of(run)
+    read_config(run)
     policy = SavedPolicy.load(run, best=best)
-    require_id(policy.config.env, run)
     if best and not policy.is_best:
         say(f"warning: {run} has no evaluation yet; using its last policy")
     return policy
+
+
+def open_policy(run: Path, best: bool, last: bool) -> "SavedPolicy":
+    """Return the policy of a run whose environment the command line can create."""
+    policy = load_policy(run, best, last)
+    require_id(policy.config.env, run)
+    return policy
+
+
+def output_path(run: Path, name: str) -> Path:
+    """Return where a file about a run goes: into it, or here for a policy of the package."""
+    from trellis.policies.pretrained import find_run
+
+    return run / name if find_run(run) == run else Path(f"{run.name}{Path(name).suffix}")
+
+
+def open_to_render(policy: "SavedPolicy") -> "BatchEnv":
+    """Create one environment of a policy that can be rendered."""
+    return _make_env(policy, 1, nthread=1, render_mode="rgb_array")
 
 
 def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":

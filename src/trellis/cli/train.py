@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from trellis.cli import tracking
 from trellis.cli.consent import (
     Import,
     TrustEnv,
@@ -20,6 +21,7 @@ from trellis.cli.consent import (
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
+from trellis.cli.tracking import Trackers
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
@@ -53,6 +55,7 @@ def train(args: Sequence[str]) -> int:
             search_current_folder()
         elif asked.config is not None:
             allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
+        callbacks = tracking.callbacks(asked.track)
         _pin_threads(config)
         made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
     with closing(made) as trainer:
@@ -65,7 +68,7 @@ def train(args: Sequence[str]) -> int:
         )
         say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
-            state = run_training(trainer, folder)
+            state = run_training(trainer, folder, callbacks=callbacks)
     return _summary(folder, state, out)
 
 
@@ -75,6 +78,7 @@ def resume(
     steps: Annotated[int | None, unset("the total of the run")] = None,
     cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
     workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
+    track: Trackers = (),
     trust_env: TrustEnv = False,
     import_: Import = (),
 ) -> int:
@@ -89,13 +93,14 @@ def resume(
         from trellis.checkpoint_format import CheckpointError
         from trellis.envs.errors import EnvError
         from trellis.runs.folder import RunFolderError
-        from trellis.runs.log import LogError
+        from trellis.runs.log_lines import LogError
         from trellis.runs.run import resume as resume_training
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         _require_workers(workers)
         config = config_of(run)
+        callbacks = tracking.callbacks(track)
         import_modules(import_)
         allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
@@ -103,7 +108,9 @@ def resume(
         folder = run.absolute()  # An environment may change the working directory.
     invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
-        state = resume_training(folder, steps=steps, cluster=cluster, workers=workers)
+        state = resume_training(
+            folder, steps=steps, cluster=cluster, workers=workers, callbacks=callbacks
+        )
     return _summary(folder, state, run)
 
 

@@ -21,6 +21,7 @@ from trellis import presets
 from trellis.cli import options
 from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
+from trellis.cli.tracking import TrackerName
 from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json
 from trellis.config_file import load_config
 
@@ -76,6 +77,8 @@ class RunArguments:
     """Number of Ray workers. Default: one per CPU of the cluster."""
     trust_env: bool = False
     """Whether to import the module that the file of --config names for its environment."""
+    track: tuple[TrackerName, ...] = ()
+    """Experiment trackers that also get the metrics."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Arguments:
     """File of --config, or None."""
     trust_env: bool
     """Whether the file may name a module to import."""
+    track: tuple[TrackerName, ...]
+    """Experiment trackers that get the metrics."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from trellis.envs.batch import BatchEnv, Restorability
 
 ARRAYS, PHYSICS, EMULATORS = "batched arrays", "batched physics", "batched emulators"
 OBJECTS = "python objects"
+# Modules of Gymnasium's small environments.
+SMALL = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 # Restorability by the module of an environment.
 RESTORABLE = {
     "trellis.envs": Restorability.SERIALIZABLE.value,
@@ -53,6 +55,8 @@ class Batched:
     """Names of the options that the implementation supports."""
     runs: str
     """Kind of the implementation, for the list."""
+    accepts: Callable[[dict[str, Any]], bool] = lambda options: True
+    """Function that returns whether the implementation supports the values of some options."""
 
 
 def make(
@@ -98,7 +102,8 @@ def make(
             # Batched implementations can always render pictures.
             if options.get("render_mode") in (None, "rgb_array"):
                 options.pop("render_mode", None)
-            if set(options) <= ours.options or spec.id.startswith("trellis/"):
+            supported = set(options) <= ours.options and ours.accepts(options)
+            if supported or spec.id.startswith("trellis/"):
                 return ours.make(num_envs, workers, nthread, **options)
     from trellis.envs.gym.make import make_gym
 
@@ -137,6 +142,8 @@ def batched(spec: EnvSpec) -> Batched | None:
         return _cartpole(spec.id)
     if spec.id.startswith("ALE/") and lookup.installed("ale_py"):
         return _atari(spec)
+    if lookup.module_of(spec).startswith(SMALL):
+        return _small(spec)
     if lookup.installed("mujoco"):
         return _mujoco(spec)
     return None
@@ -148,6 +155,23 @@ def _cartpole(env_id: str) -> Batched:
     kind = cartpole.CartPole if env_id == "CartPole-v1" else cartpole.PaperCartPole
     options = set(inspect.signature(kind).parameters) - {"num_envs"}
     return Batched(lambda n, workers, nthread, **given: kind(n, **given), options, ARRAYS)
+
+
+def _small(spec: EnvSpec) -> Batched | None:
+    from trellis.envs.small_tasks import find_small_task
+
+    found = find_small_task(spec)
+    if found is None:
+        return None
+
+    def make_small(num_envs: int, workers: int, nthread: int, **options: Any) -> BatchEnv:
+        return found.make(num_envs, **options)
+
+    def has_a_fixed_map(options: dict[str, Any]) -> bool:
+        chosen = {**spec.kwargs, **options}
+        return chosen.get("map_name", "4x4") is not None or chosen.get("desc") is not None
+
+    return Batched(make_small, found.options, ARRAYS, has_a_fixed_map)
 
 
 def _atari(spec: EnvSpec) -> Batched:

@@ -16,6 +16,8 @@ from trellis.policies.convolutions import LEVELS
 
 OBSERVATION_LIMIT = 10.0
 """Largest absolute value of a standardized observation; larger ones are clipped."""
+PICTURE_LIMIT = 127
+"""Largest absolute value of a pixel of a standardized picture, a signed byte."""
 LEAST_CONTRAST = 16.0
 """Standard deviation (of 255 levels) added to that of every pixel, so that pixels that rarely
 change are not amplified."""
@@ -44,12 +46,12 @@ class Standardizer:
     """
 
     def __init__(self, moments: Moments):
-        self._mean = moments.mean.astype(np.float32)
-        self._inverse = (1.0 / np.sqrt(moments.variance + 1e-8)).astype(np.float32)
+        self.mean = moments.mean.astype(np.float32)
+        self.factor = (1.0 / np.sqrt(moments.variance + 1e-8)).astype(np.float32)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the standardized observations."""
-        scaled = (x - self._mean) * self._inverse
+        scaled = (x - self.mean) * self.factor
         return np.minimum(np.maximum(scaled, -OBSERVATION_LIMIT), OBSERVATION_LIMIT)
 
 
@@ -64,14 +66,14 @@ class PictureStandardizer:
     """
 
     def __init__(self, moments: Moments):
-        self._mean = moments.mean.astype(np.float32)
+        self.mean = moments.mean.astype(np.float32)
         contrast = np.sqrt(moments.variance + LEAST_CONTRAST**2)
-        self._factor = (LEVELS / contrast).astype(np.float32)
+        self.factor = (LEVELS / contrast).astype(np.float32)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the standardized frames."""
-        scaled = np.rint((x - self._mean) * self._factor)
-        return np.clip(scaled, -127, 127, out=scaled).astype(np.int8)
+        scaled = np.rint((x - self.mean) * self.factor)
+        return np.clip(scaled, -PICTURE_LIMIT, PICTURE_LIMIT, out=scaled).astype(np.int8)
 
 
 def _unchanged(x: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ from trellis.config_file import (
 from trellis.moments import Moments
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
+from trellis.policies.pretrained import pretrained_folder
 from trellis.policies.saved_layout import read_count, read_layout, specs_of
 from trellis.safe_files import is_there
 from trellis.space_json import same_layout
@@ -55,7 +56,12 @@ Actor = Callable[[Observation], np.ndarray]
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy that can act."""
+    """A trained policy, read from a run folder or a saved agent, that acts without an environment.
+
+    Example:
+        >>> policy = SavedPolicy.load("runs/Hopper-v5-0", best=True)  # doctest: +SKIP
+        >>> action = policy.act(observation, deterministic=True)  # doctest: +SKIP
+    """
 
     policy: Policy
     """Network and distribution."""
@@ -98,6 +104,18 @@ class SavedPolicy:
 
         config, checkpoint = read_agent(folder, check)
         return cls.from_checkpoint(checkpoint, config, best=best, policy=policy, spaces=spaces)
+
+    @classmethod
+    def pretrained(cls, env_id: str) -> "SavedPolicy":
+        """Open the trained policy that comes with Trellis for an environment.
+
+        Args:
+            env_id: Gymnasium id, such as Hopper-v5. `trellis pretrained` lists all.
+
+        Raises:
+            ValueError: There is no such policy.
+        """
+        return cls.load(pretrained_folder(env_id))
 
     @classmethod
     def from_checkpoint(
@@ -169,7 +187,7 @@ class SavedPolicy:
         distribution = self.policy.distribution
 
         def act(observation: Observation) -> np.ndarray:
-            features = self._normalize(self._encode(observation))
+            features = self.normalizer(self._encode(observation))
             params, _ = self.policy.distribution_params(self.theta, features)
             if not stochastic:
                 return distribution.mode(params)
@@ -194,7 +212,8 @@ class SavedPolicy:
         return observation_encoder(self.spaces[0])[1]
 
     @functools.cached_property
-    def _normalize(self) -> Normalizer:
+    def normalizer(self) -> Normalizer:
+        """Function from encoded observations to the inputs of the network."""
         enabled = self.config.estimation.normalize_observations
         return make_normalizer(self.observation_moments, enabled=enabled)
 

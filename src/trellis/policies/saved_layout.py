@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trellis.array_file import ArraySpec
 from trellis.checkpoint_format import (
     FLOATS,
-    ArraySpec,
     Expected,
     Header,
     MismatchError,

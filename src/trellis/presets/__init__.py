@@ -42,15 +42,16 @@ def resolve(env_id: str, name: str | None = None) -> TrainConfig:
     """Return the settings of a preset for an environment.
 
     Args:
-        env_id: Gymnasium id.
+        env_id: Gymnasium id. A module in front of it (`ale_py:ALE/Pong-v5`) does not matter.
         name: Name of the preset. Default: the environment's own, else modern/atari for games and
             modern/default for everything else.
 
     Raises:
         ValueError: There is no preset of this name.
     """
-    default = "modern/atari" if env_id.startswith("ALE/") else "modern/default"
-    name = name or BY_ENVIRONMENT.get(env_id, default)
+    bare = env_id.rpartition(":")[2]
+    default = "modern/atari" if bare.startswith("ALE/") else "modern/default"
+    name = name or BY_ENVIRONMENT.get(bare, default)
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""

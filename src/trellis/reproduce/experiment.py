@@ -24,7 +24,7 @@ class Experiment:
     """Name of the subcommand."""
     out: Path
     """Folder for the results."""
-    rewrite: bool = field(default=False, kw_only=True)
+    report_only: bool = field(default=False, kw_only=True)
     """Train and measure nothing. Write the pages and figures again from the data files in the
     folder."""
 

@@ -45,8 +45,8 @@ def read_results(path: Path) -> dict[str, Any]:
     """Return the results in a file, or raise a ResultsError if there is no such file."""
     if not path.is_file():
         raise ResultsError(
-            f"there is no {path} to write a page from: leave out --rewrite to measure it, or name"
-            " the folder with --out"
+            f"there is no {path} to write a page from: leave out --report-only to measure it, or"
+            " name the folder with --out"
         )
     return read_json(path)
 

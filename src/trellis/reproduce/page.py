@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     DOES_NOT_HOLD = "does not hold"
     PARTLY = "partly"
+    UNDECIDED = "undecided"
     NOT_TESTED = "not tested"
 
 
@@ -35,7 +36,8 @@ MEANINGS = {
     Verdict.HOLDS: "Every case of the claim was tested and agrees.",
     Verdict.DOES_NOT_HOLD: "At least one case disagrees, and none agrees.",
     Verdict.PARTLY: "Some cases agree; others disagree, are undecided or were not tested.",
-    Verdict.NOT_TESTED: "No case was run, or the runs are too few to decide.",
+    Verdict.UNDECIDED: "Cases were run, but their intervals overlap or the runs are too few.",
+    Verdict.NOT_TESTED: "No case was run.",
 }
 """What each verdict means."""
 
@@ -64,7 +66,9 @@ def judge(agreements: Iterable[bool | None], *, complete: bool = True) -> Verdic
     found = set(agreements)
     if True in found:
         return Verdict.HOLDS if found == {True} and complete else Verdict.PARTLY
-    return Verdict.DOES_NOT_HOLD if False in found else Verdict.NOT_TESTED
+    if False in found:
+        return Verdict.DOES_NOT_HOLD
+    return Verdict.UNDECIDED if found else Verdict.NOT_TESTED
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -20,10 +20,10 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from trellis.array_file import MOST_ARRAYS
 from trellis.checkpoint_format import (
     ARRAYS,
     ARRAYS_BYTES,
-    MOST_ARRAYS,
     REPLACED,
     SCHEMA_VERSION,
     VALUES,
@@ -31,11 +31,10 @@ from trellis.checkpoint_format import (
     Checkpoint,
     CheckpointError,
     checkpoint_folders,
-    encode_values,
 )
 from trellis.runs.provenance import commit
 from trellis.safe_files import make_folder, open_folder, remove
-from trellis.strict_json import digest
+from trellis.strict_json import digest, encode_values
 
 _TEMPORARY = ".tmp-"
 

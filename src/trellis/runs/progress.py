@@ -133,6 +133,7 @@ class LineProgress(BarProgress):
         stream: File to write to. Default: standard error.
         every: Seconds between two lines.
         clock: Clock in seconds.
+        log_interval: Iterations between two lines, instead of seconds.
     """
 
     def __init__(
@@ -143,17 +144,22 @@ class LineProgress(BarProgress):
         stream: TextIO | None = None,
         every: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        log_interval: int | None = None,
     ):
         super().__init__(config, begun, clock=clock, live=False)
         self._stream, self._every, self._clock = stream or sys.stderr, every, clock
-        self._printed, self._pending = -math.inf, ""
+        self._printed, self._pending, self._log_interval = -math.inf, "", log_interval
         if self._fraction({"iteration": begun[0], "steps": begun[1]}) < 1:
             self._print(COMPILING)
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         """Print the metrics of an iteration, if the last line is old enough."""
         self._pending = "  ".join(text for text in self._show(metrics).values() if text)
-        if self._clock() - self._printed >= self._every or "eval_return_mean" in metrics:
+        if self._log_interval is None:
+            due = self._clock() - self._printed >= self._every or "eval_return_mean" in metrics
+        else:
+            due = metrics["iteration"] % self._log_interval == 0
+        if due:
             self.close()
 
     def close(self) -> None:
@@ -168,7 +174,11 @@ class LineProgress(BarProgress):
 
 
 def make_progress(
-    config: TrainConfig, begun: tuple[int, int] = (0, 0), *, quiet: bool = False
+    config: TrainConfig,
+    begun: tuple[int, int] = (0, 0),
+    *,
+    quiet: bool = False,
+    log_interval: int | None = None,
 ) -> Progress:
     """Return the display that suits standard error: a bar on a terminal, else lines.
 
@@ -176,9 +186,12 @@ def make_progress(
         config: Settings of the run, which define its length.
         begun: Iterations and steps that are already done.
         quiet: Whether to show nothing.
+        log_interval: Iterations between two lines, instead of a bar or a line every few seconds.
     """
     if quiet:
         return Progress()
+    if log_interval is not None:
+        return LineProgress(config, begun, log_interval=log_interval)
     kind = BarProgress if sys.stderr.isatty() else LineProgress
     return kind(config, begun)
 

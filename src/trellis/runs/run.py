@@ -11,62 +11,45 @@ checked before they are used, and the module of its environment is imported only
 
 import contextlib
 import dataclasses
-import logging
-import os
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
-from trellis.checkpoint_format import (
-    CHECKPOINTS,
-    Checkpoint,
-    CheckpointError,
-    Header,
-    load_latest,
-    newest_iteration,
-)
 from trellis.config import TrainConfig
-from trellis.config_file import from_checkpoint, has_checksum
 from trellis.envs.consent import require_consent
 from trellis.envs.errors import EnvInterrupted
-from trellis.policies.saved import require_same_settings
-from trellis.policies.saved_layout import read_count
-from trellis.runs.checkpoint import save, version_differences
+from trellis.runs.callback import Callback, RunStart, started, stops
 from trellis.runs.folder import (
     CONFIG,
-    RunFolderError,
-    as_json,
     locked,
     make_folder,
     read_config,
     require_empty,
     require_run,
-    require_same_run,
     resume_command,
     write_config,
 )
-from trellis.runs.log import METRICS, RunLog
+from trellis.runs.log import RunLog
 from trellis.runs.progress import make_progress
+from trellis.runs.run_state import (
+    AnyTrainer,
+    extended,
+    load_state,
+    read_checkpoint,
+    require_state_of,
+    save_state,
+    warn_if_inexact,
+)
 from trellis.runs.trainers import make_trainer as default_make_trainer
 from trellis.safe_files import is_there
 from trellis.signals import StoppedAtOnce, stop_signals
-from trellis.training.base import TrainerBase
 from trellis.training.checkpoint_arrays import check_header
 from trellis.training.state import TrainState
 
-logger = logging.getLogger(__name__)
-
-Callback = Callable[[TrainState, dict[str, Any]], bool | None]
-"""Called after each iteration with its state and metrics; False stops training."""
-AnyTrainer = TrainerBase[Any]
-
 
 class RunOptions(TypedDict, total=False):
-    """Options of `train` and `resume`."""
+    """Options of `train`, `train_from` and `resume`."""
 
     quiet: bool
     """Whether to show no progress."""
@@ -74,6 +57,8 @@ class RunOptions(TypedDict, total=False):
     """Functions that are called after each iteration; one that returns False stops the run."""
     tensorboard: bool
     """Whether to write TensorBoard events. Default: yes."""
+    log_interval: int | None
+    """Iterations between lines of progress. Default: a bar, or a line every few seconds."""
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -93,6 +78,8 @@ def advance(
     is_over: Callable[[TrainState], bool],
     callbacks: Sequence[Callback] = (),
     *,
+    config: TrainConfig | None = None,
+    folder: Path | None = None,
     eval_every: int | None = None,
     should_stop: Callable[[], object] = lambda: None,
     after: Callable[[int, TrainState, bool], None] = lambda before, state, going: None,
@@ -104,6 +91,9 @@ def advance(
         state: State to start from.
         is_over: Function that returns whether a state is the last.
         callbacks: Functions that are all called after each iteration.
+        config: Settings with the planned length, for callbacks that ask for it when they start.
+            Default: those of the trainer.
+        folder: Run folder, for callbacks that ask for it. Default: none.
         eval_every: Steps between evaluations, besides one at the end; 0 for that one alone, None
             for none at all.
         should_stop: Function that is called before the first iteration and after each one; a true
@@ -111,19 +101,18 @@ def advance(
         after: Function that is called last, with the steps before the iteration, the state, and
             whether another iteration follows.
     """
-    going = not (is_over(state) or should_stop())
-    while going:
-        before = state.steps
-        state, metrics = trainer.iterate(state)
-        over = is_over(state)
-        if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
-            state, evaluation = _evaluate(trainer, state)
-            metrics |= evaluation
-        answers = [callback(state, metrics) for callback in callbacks]
-        # A comparison of arrays is np.bool_. Other answers, such as 0 or None, do not stop.
-        stopped = any(isinstance(answer, bool | np.bool_) and not answer for answer in answers)
-        going = not (over or stopped or should_stop())
-        after(before, state, going)
+    with started(callbacks, RunStart(trainer, state, config or trainer.config, folder)):
+        going = not (is_over(state) or should_stop())
+        while going:
+            before = state.steps
+            state, metrics = trainer.iterate(state)
+            over = is_over(state)
+            if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
+                state, evaluation = _evaluate(trainer, state)
+                metrics |= evaluation
+            answers = [callback(state, metrics) for callback in callbacks]
+            going = not (over or any(map(stops, answers)) or should_stop())
+            after(before, state, going)
     return state
 
 
@@ -145,17 +134,51 @@ def train(
     if resume:
         require_run(folder)
         with locked(folder):
-            saved = _read_checkpoint(folder, read_config(folder))
-            return _train(trainer, folder, _load(trainer, folder, saved), **options)
+            saved = read_checkpoint(folder, read_config(folder))
+            return _train(trainer, folder, load_state(trainer, folder, saved), **options)
     require_empty(folder)
     state = trainer.start()  # Before the folder is made: what fails here leaves nothing behind.
-    _warn_if_inexact(trainer)
+    warn_if_inexact(trainer)
     make_folder(folder)
     with locked(folder):
         require_empty(folder)  # Another process may have been quicker.
         write_config(folder, trainer.config)
-        _save(trainer, folder, state)  # So that a run can be resumed from its first moment.
+        save_state(trainer, folder, state)  # So that a run can be resumed from its first moment.
         return _train(trainer, folder, state, **options)
+
+
+def train_from(
+    trainer: AnyTrainer,
+    folder: Path | str,
+    state: TrainState,
+    config: TrainConfig,
+    **options: Unpack[RunOptions],
+) -> TrainState:
+    """Train from a state in memory in a run folder, and return the last state.
+
+    Args:
+        trainer: Trainer that runs the iterations. It stays open.
+        folder: Run folder: a new one, or one whose newest checkpoint holds this state.
+        state: State to start from.
+        config: Settings of the trainer with the length of the run and its evaluations.
+        **options: See `RunOptions`.
+
+    Raises:
+        RunFolderError: The folder holds another run, or another state of this one.
+    """
+    folder = Path(folder).absolute()
+    if not is_there(folder, CONFIG):
+        require_empty(folder)
+    make_folder(folder)
+    with locked(folder):
+        if is_there(folder, CONFIG):
+            require_state_of(folder, config, state)
+        else:
+            require_empty(folder)
+            warn_if_inexact(trainer)
+        write_config(folder, config)
+        save_state(trainer, folder, state)
+        return _train(trainer, folder, state, config, **options)
 
 
 def resume(
@@ -190,15 +213,15 @@ def resume(
         config = read_config(folder)
         if make_trainer is None:
             require_consent(config.env, config.env_options, folder, trusted=trust_env)
-            saved = _read_checkpoint(folder, config, check_header)
+            saved = read_checkpoint(folder, config, check_header)
             made = default_make_trainer(
-                _extended(folder, config, saved, steps), cluster=cluster, workers=workers
+                extended(folder, config, saved, steps), cluster=cluster, workers=workers
             )
         else:
-            saved = _read_checkpoint(folder, config)
-            made = make_trainer(_extended(folder, config, saved, steps))
+            saved = read_checkpoint(folder, config)
+            made = make_trainer(extended(folder, config, saved, steps))
         with closing(made) as trainer:
-            return _train(trainer, folder, _load(trainer, folder, saved), **options)
+            return _train(trainer, folder, load_state(trainer, folder, saved), **options)
 
 
 @contextlib.contextmanager
@@ -215,58 +238,22 @@ def closing(trainer: AnyTrainer) -> Iterator[AnyTrainer]:
     trainer.close()
 
 
-def _read_checkpoint(
-    folder: Path,
-    config: TrainConfig,
-    check: Callable[[TrainConfig, Header], None] = lambda config, header: None,
-) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a run; None if it has not started yet.
-
-    Its settings must be those of `config.json`, and `check` must accept it.
-    """
-    if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
-        return None
-
-    def check_all(header: Header) -> None:
-        if header.config is not None:
-            inside = from_checkpoint(header.config, f"the checkpoint of {folder}")
-            require_same_settings(folder, config, inside)
-        check(config, header)
-
-    return load_latest(folder / CHECKPOINTS, check_all)
-
-
-def _extended(
-    folder: Path, config: TrainConfig, saved: Checkpoint | None, steps: int | None
-) -> TrainConfig:
-    """Return the settings of a run, extended to this many steps if they are more than it had."""
-    if steps is None:
-        return config
-    # A run that is limited by its iterations has fewer steps than it was allowed.
-    planned = config.total_steps
-    if config.max_iterations is not None and saved is not None:
-        planned = read_count(saved.values, "steps")
-    if steps < planned:
-        raise RunFolderError(
-            f"{folder} is a run of {planned:,} steps, which {steps:,} would not extend; give more"
-            " steps, or none to finish the run as it was planned"
-        )
-    return dataclasses.replace(config, total_steps=steps, max_iterations=None)
-
-
 def _train(
     trainer: AnyTrainer,
     folder: Path,
     state: TrainState,
+    config: TrainConfig | None = None,
     *,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
     tensorboard: bool = True,
+    log_interval: int | None = None,
 ) -> TrainState:
-    config = trainer.config
+    config = config or trainer.config
+    begun = (state.iteration, state.steps)
     with (
         RunLog(folder, from_iteration=state.iteration, tensorboard=tensorboard) as log,
-        make_progress(config, (state.iteration, state.steps), quiet=quiet) as progress,
+        make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress,
         stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
     ):
@@ -274,13 +261,16 @@ def _train(
         def save_if_due(before: int, state: TrainState, going: bool) -> None:
             if not going or crossed(before, state.steps, config.checkpoint_every):
                 log.sync()
-                _save(trainer, folder, state)
+                save_state(trainer, folder, state)
 
         state = advance(
             trainer,
             state,
             lambda state: config.is_over(state.iteration, state.steps),
-            [lambda _, row: log.write(row), lambda _, row: progress.update(row), *callbacks],
+            # The user's first, which may add to the metrics.
+            [*callbacks, lambda _, row: log.write(row), lambda _, row: progress.update(row)],
+            config=config,
+            folder=folder,
             eval_every=config.eval_every,
             should_stop=signals.check,
             after=save_if_due,
@@ -328,65 +318,3 @@ def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[
         "eval_return_std": evaluation.std_return,
         "eval_length_mean": evaluation.mean_length,
     }
-
-
-def _save(trainer: AnyTrainer, folder: Path, state: TrainState) -> None:
-    if not is_there(folder, CONFIG):  # A new folder in its place would hold no run.
-        raise RunFolderError(
-            f"cannot save iteration {state.iteration}: {folder / CONFIG} disappeared during"
-            " training; start a new run in another folder"
-        )
-    arrays, values = trainer.to_checkpoint(state)
-    keep, config = trainer.config.keep_checkpoints, as_json(trainer.config)
-    save(folder / CHECKPOINTS, state.iteration, arrays, values, keep=keep, config=config)
-
-
-def _load(trainer: AnyTrainer, folder: Path, saved: Checkpoint | None) -> TrainState:
-    """Return the state of a checkpoint; the first state, if there is no checkpoint yet."""
-    require_same_run(folder, trainer.config)
-    if saved is None:
-        state = trainer.start()
-        _warn_if_inexact(trainer)
-        write_config(folder, trainer.config)
-        _save(trainer, folder, state)
-        return state
-    differences = version_differences(saved)
-    if differences:
-        warnings.warn(
-            f"{folder} was trained with other versions ({'; '.join(differences)}): it continues,"
-            " but perhaps not bit for bit",
-            stacklevel=4,
-        )
-    state = restore(trainer, saved)
-    if read_config(folder) != trainer.config or not has_checksum(folder):
-        write_config(folder, trainer.config)
-    return state
-
-
-def restore(trainer: AnyTrainer, saved: Checkpoint) -> TrainState:
-    """Return the state of a checkpoint, with an error that names what cannot be restored."""
-    try:
-        return trainer.from_checkpoint(saved.arrays, saved.values)
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"the checkpoint of iteration {saved.iteration} cannot be restored in"
-            f" {trainer.config.env}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _warn_if_inexact(trainer: AnyTrainer) -> None:
-    """Warn at the start of a run that it cannot be resumed bit for bit, and say why."""
-    if trainer.inexact:
-        logger.warning(
-            "%s: if this run is interrupted, it can be resumed, but not bit for bit.",
-            trainer.inexact,
-        )
-
-
-def _has_begun(folder: Path) -> bool:
-    """Return whether there is something to continue, also if its checkpoints are lost."""
-    if newest_iteration(folder / CHECKPOINTS) is not None:
-        return True
-    return is_there(folder, METRICS) and os.lstat(folder / METRICS).st_size > 0

@@ -155,6 +155,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         return state, {
             "iteration": state.iteration,
             "steps": state.steps,
+            "reward_per_step": float(returns.sum() / lengths.sum()),
             "episodes": returns.size,
             "episode_return_mean": float(returns.mean()),
             "episode_return_std": float(returns.std()),
@@ -205,7 +206,7 @@ class SearchTrainer(TrainerBase[SearchState]):
     def from_checkpoint(
         self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]
     ) -> SearchState:
-        """Return the state of a checkpoint. The search follows when a generation is due."""
+        """Return the state of a checkpoint, and make the search continue from it."""
         self._require_same_make(arrays, values)
         common = from_arrays(arrays, values)
         self._warn_if_inexact("training continues")
@@ -217,11 +218,9 @@ class SearchTrainer(TrainerBase[SearchState]):
                 "best_member_return": float(values["best_member_return"]),
                 "best_member_moments": Moments.from_arrays("best_member_moments", arrays),
             }
-        return SearchState(
-            **vars(common),
-            search=with_prefix("search/", arrays),
-            **best,
-        )
+        state = SearchState(**vars(common), search=with_prefix("search/", arrays), **best)
+        self._restore_search(state)
+        return state
 
     def close(self) -> None:
         """Close all environments and release all workers."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from trellis.array_file import ArraySpec
 from trellis.checkpoint_format import (
     FLOATS,
     INTEGERS,
-    ArraySpec,
     CheckpointError,
     Expected,
     Header,
@@ -22,7 +22,7 @@ from trellis.checkpoint_format import (
     require_values,
 )
 from trellis.config import TrainConfig
-from trellis.envs.batch import BatchEnv, Snapshot
+from trellis.envs.batch import LARGEST, BatchEnv, Snapshot
 from trellis.estimation.critic import Critic, LinearCritic
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
@@ -101,6 +101,21 @@ def require_snapshot(env: BatchEnv, snapshot: Snapshot) -> None:
                 f"the array env/{name} of the checkpoint has type {found.dtype} and shape"
                 f" {found.shape}; {env.env_id} needs {wanted.dtype} and {wanted.shape}"
             )
+        if not _is_possible(name, found):
+            raise CheckpointError(
+                f"the array env/{name} of the checkpoint holds values that {env.env_id} never has"
+            )
+
+
+def _is_possible(name: str, values: np.ndarray) -> bool:
+    """Return whether states and observations are finite, and counters not negative.
+
+    Other arrays belong to an environment of the user, which may use any value.
+    """
+    kind = name.partition(".")[0]
+    if kind in ("state", "observation") and values.dtype.kind == "f":
+        return bool(np.all(np.abs(values) <= LARGEST))
+    return kind not in ("elapsed", "seed", "counters") or bool(np.all(values >= -1))
 
 
 def _require_layout(

@@ -19,8 +19,11 @@ from trellis.training.build import MakeEnv, env_maker
 MAX_STEPS = 100_000
 """Number of steps after which an episode without an end is cut."""
 
-OnStep = Callable[[BatchEnv, Step, np.ndarray], None]
-"""Function called after every step with the batch, the step, and which environments were active."""
+OnStep = Callable[[BatchEnv, Step, np.ndarray], bool | None]
+"""Function called after every step with the batch, the step, and which environments were active.
+
+False stops the episodes.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def play(env: BatchEnv, act: Actor, seeds: np.ndarray, on_step: OnStep | None = 
             step = env.step(act(observation), active)
             returns += np.where(active, step.reward, 0.0)
             lengths += active
-            if on_step is not None:
-                on_step(env, step, active)
+            if on_step is not None and on_step(env, step, active) is False:
+                break
             active = active & ~(step.terminated | step.truncated)
             if not active.any():
                 break

@@ -57,7 +57,10 @@ def iteration_metrics(
 
 def _episode_metrics(collected: Collected) -> dict[str, Any]:
     returns, lengths = collected.episode_return, collected.episode_length
-    metrics: dict[str, Any] = {"episodes": int(returns.count)}
+    metrics: dict[str, Any] = {
+        "reward_per_step": float(collected.reward.mean),
+        "episodes": int(returns.count),
+    }
     if returns.count:
         metrics |= {
             "episode_return_mean": float(returns.mean),

@@ -52,6 +52,8 @@ class Collected(NamedTuple):
     """Number of simulator steps, rollouts included."""
     returns: Moments | None
     """Moments of running discounted returns; None if rewards are not normalized."""
+    reward: Moments
+    """Moments of the rewards of all time steps; with vine, of the trunks."""
     episode_return: Moments
     """Moments of the returns of finished episodes."""
     episode_length: Moments
@@ -136,6 +138,7 @@ class Shard:
         return Collected(
             samples.steps,
             returns,
+            Moments.of(samples.reward),
             Moments.of(samples.episode_return[counted]),
             Moments.of(samples.episode_length[counted]),
             None if branches is None else Moments.of(branches.length),

@@ -4,6 +4,7 @@ A checkpoint holds this state as named arrays and plain values. The trainer adds
 serializable environments.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,37 @@ def from_arrays(arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> Tra
         best_theta=arrays["best_theta"] if has_best else None,
         best_moments=Moments.from_arrays("best_moments", arrays) if has_best else None,
     )
+
+
+LEARNED = ("theta", "critic/", "observation_moments/", "return_moments/")
+"""Names, or starts of names, of the arrays that training changes and that may be exchanged."""
+
+
+def get_parameters(state: TrainState) -> dict[str, np.ndarray]:
+    """Return copies of the parameters and statistics of a state, by name."""
+    arrays, _ = to_arrays(state)
+    return {k: v.copy() for k, v in arrays.items() if k.startswith(LEARNED)}
+
+
+def with_parameters(state: TrainState, parameters: Mapping[str, np.ndarray]) -> TrainState:
+    """Return a state with other parameters, as `get_parameters` names them.
+
+    Raises:
+        ValueError: A name, shape or value does not fit.
+    """
+    arrays, values = to_arrays(state)
+    known = [name for name in arrays if name.startswith(LEARNED)]
+    for name, value in parameters.items():
+        if name not in known:
+            raise ValueError(f"there is no parameter {name!r}; there are {', '.join(known)}")
+        new = np.asarray(value, arrays[name].dtype)
+        if new.shape != arrays[name].shape or not np.isfinite(new).all():
+            raise ValueError(
+                f"{name} must be finite numbers of shape {arrays[name].shape}, got shape"
+                f" {new.shape}"
+            )
+        arrays[name] = new.copy()
+    return dataclasses.replace(state, **vars(from_arrays(arrays, values)))
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

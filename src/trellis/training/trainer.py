@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer(TrainerBase[TrainState]):
-    """TRPO by single path or vine, for one configuration.
+    """Trains a policy with TRPO, or with another update rule, one iteration at a time.
 
     Args:
         config: Settings of the run.

@@ -15,7 +15,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trellis import rng
-from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
+from trellis.envs.classic.array_batch import ArrayBatch, Moved, States
+from trellis.envs.classic.streams import first_uniform
 
 GRAVITY = 9.8
 CART_MASS = 1.0
@@ -55,7 +56,7 @@ def accelerations(
     return push - POLE_MOMENT * turn * cos / TOTAL_MASS, turn
 
 
-class PaperCartPole(BatchEnv):
+class PaperCartPole(ArrayBatch):
     """Batch of the paper's cart-pole, with a continuous force.
 
     The force is the action, clipped to ±1, times 10 N. The reward is 1 per step until |x| > 2.4 m
@@ -66,7 +67,7 @@ class PaperCartPole(BatchEnv):
         max_episode_steps: Time limit; None for no limit.
     """
 
-    restorability = Restorability.SERIALIZABLE
+    numbers = 4
     seconds_per_step = SECONDS
     task = "trellis/PaperCartPole-v0"
     actions: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -83,7 +84,6 @@ class PaperCartPole(BatchEnv):
         super().__init__(
             self.task, num_envs, observation_space, action_space, max_episode_steps=limit
         )
-        self._state = np.zeros((4, num_envs))
 
     def _force(self, actions: NDArray[Any]) -> NDArray[Any]:
         return FORCE * actions[:, 0].astype(np.float64)
@@ -94,29 +94,16 @@ class PaperCartPole(BatchEnv):
     def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
         return (~fallen).astype(np.float64)
 
-    def _observe(self, state: NDArray[np.float64]) -> NDArray[Any]:
+    def _observe(self, state: States, first: NDArray[np.bool_]) -> NDArray[Any]:
         return np.array(state.T, self.dtype, order="C")
 
-    def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> NDArray[Any]:
-        self._state[:, ids] = self._start(seeds).T
-        return self._observe(self._state[:, ids])
-
-    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
-        _, velocity, _, spin = self._state
-        pull, turn = accelerations(self._state, self._force(actions), *self.friction)
-        moved = self._state + SECONDS * np.stack([velocity, pull, spin, turn])
-        self._state = np.where(active, moved, self._state)
-        x, _, angle, _ = self._state
-        fallen = active & ((np.abs(x) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE))
-        reward = np.where(active, self._reward(fallen), 0.0)
-        return Step(self._observe(self._state), reward, fallen, np.zeros(self.num_envs, bool))
-
-    def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
-        return {"state": self._state.T[ids]}
-
-    def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> NDArray[Any]:
-        self._state[:, ids] = snapshot["state"].T
-        return self._observe(self._state[:, ids])
+    def _move(self, state: States, actions: NDArray[Any]) -> Moved:
+        _, velocity, _, spin = state
+        pull, turn = accelerations(state, self._force(actions), *self.friction)
+        moved = state + SECONDS * np.stack([velocity, pull, spin, turn])
+        x, _, angle, _ = moved
+        fallen = (np.abs(x) > MAX_POSITION) | (np.abs(angle) > MAX_ANGLE)
+        return Moved(moved, self._reward(fallen), fallen)
 
     def render(self, index: int = 0, width: int = 480, height: int = 320) -> NDArray[np.uint8]:
         """Return a picture of environment `index`, (height, width, 3): track, cart and pole."""
@@ -163,7 +150,7 @@ class CartPole(PaperCartPole):
         return np.where(actions == 1, FORCE, -FORCE)
 
     def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([np.random.default_rng(seed).uniform(-START, START, 4) for seed in seeds])
+        return first_uniform(seeds, 4, -START, START)
 
     def _reward(self, fallen: NDArray[np.bool_]) -> NDArray[np.float64]:
         return -fallen.astype(np.float64) if self._sutton_barto_reward else np.ones(len(fallen))

@@ -9,7 +9,8 @@ the paper's states (all generalized positions and velocities: 10, 12 and 18 numb
 
 where u are torques and v_x is the velocity of the torso (swimmer: of the centre of mass). A control
 step is two implicit steps of 10 ms (swimmer: four) instead of Runge-Kutta steps.
-docs/guide/environments.md compares the two integrators and explains the defaults.
+docs/paper/departures.md lists where these tasks depart from the paper, and compares the two
+integrators.
 """
 
 import functools

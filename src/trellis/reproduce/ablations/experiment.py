@@ -1,4 +1,4 @@
-"""Ablations of TRPO on the swimmer: `trellis reproduce ablations`.
+"""Ablations of TRPO on one of the paper's tasks: `trellis reproduce ablations`.
 
 The parts can be run one at a time. Later results are added to those in the folder, and a claim of
 the paper is judged once all its parts are there.
@@ -13,10 +13,10 @@ from trellis.reproduce import files
 from trellis.reproduce.ablations import figure, page
 from trellis.reproduce.ablations.claims import claims
 from trellis.reproduce.ablations.page import JSON
-from trellis.reproduce.ablations.plans import PARTS, TASK, VARIATIONS, Variation
+from trellis.reproduce.ablations.plans import PARTS, VARIATIONS, Variation
 from trellis.reproduce.ablations.scores import variation_record
 from trellis.reproduce.comparison import plans as comparison
-from trellis.reproduce.comparison.plans import METHODS
+from trellis.reproduce.comparison.plans import METHODS, TASKS
 from trellis.reproduce.experiment import TrainingExperiment, command, look_up, require_scale
 from trellis.reproduce.files import Record
 from trellis.reproduce.run_plan import RunPlan
@@ -29,7 +29,7 @@ LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Ablations(TrainingExperiment):
-    """Ablations of TRPO on the swimmer (Sec. 6, App. C)."""
+    """Ablations of TRPO: one part is changed at a time (Sec. 6, App. C)."""
 
     name: ClassVar = "ablations"
     out: Path = Path("results/ablations")
@@ -37,6 +37,8 @@ class Ablations(TrainingExperiment):
     runs: Path = Path("runs/ablations")
     parts: tuple[str, ...] = PARTS
     """Parts to change. Later commands add their parts to the results."""
+    task: str = "swimmer"
+    """Task to train on: cartpole, swimmer, hopper or walker. Write each to its own --out."""
     scale: float = 1.0
     """Steps per iteration as a part of the paper's, in (0, 1]. The number of iterations stays."""
 
@@ -44,6 +46,7 @@ class Ablations(TrainingExperiment):
         super().__post_init__()
         require_scale(self.scale)
         look_up(dict.fromkeys(PARTS), self.parts, "part")
+        look_up(TASKS, (self.task,), "task")
 
     def run(self, say: Say) -> dict[str, Any]:
         """Train the missing runs, and write the data files, the figure and the page."""
@@ -58,7 +61,8 @@ class Ablations(TrainingExperiment):
             kept = self._kept()  # Another command may have added some.
             rows = sorted((*kept, *found), key=lambda row: PARTS.index(row["group"]))
             results = {
-                "env": TASK.env,
+                "env": TASKS[self.task].env,
+                "task": self.task,
                 "scale": self.scale,
                 "iterations": comparison.ITERATIONS,
                 "rows": rows,
@@ -78,18 +82,21 @@ class Ablations(TrainingExperiment):
 
     def _write_page(self, results: Record) -> None:
         figure.plot(results, self.out / f"{page.FIGURE}.png")
-        # A subfolder holds another scale; its results are on the page of its parent.
+        # A subfolder holds another scale or task; its results are on the page of its parent.
         in_subfolder = (self.out.parent / JSON).is_file()
         page.write(self.out.parent if in_subfolder else self.out)
 
     def plans(self, variation: Variation) -> list[RunPlan]:
         """Return one run per seed; unchanged runs are those of the comparison."""
-        method = METHODS["kl-penalty" if variation.group == "penalty" else "trpo"]
-        config = comparison.settings(TASK, method, self.scale, **variation.changes)
+        task, method = (
+            TASKS[self.task],
+            METHODS["kl-penalty" if variation.group == "penalty" else "trpo"],
+        )
+        config = comparison.settings(task, method, self.scale, **variation.changes)
         runs, name = self.runs, variation.name
         if not variation.changes:
             runs, name = self.runs.parent / "comparison", method.name
-        stem = runs / comparison.folder(TASK, self.scale) / name
+        stem = runs / comparison.folder(task, self.scale) / name
         return self.plan_seeds(stem, config, range(self.seeds))
 
     def _kept(self) -> list[dict[str, Any]]:
@@ -99,11 +106,12 @@ class Ablations(TrainingExperiment):
             ResultsError: If new results would replace more seeds or another scale.
         """
         path = self.out / JSON
-        before = files.read_json(path) or {"scale": self.scale, "rows": []}
-        if before["scale"] != self.scale:
+        before = files.read_json(path) or {"scale": self.scale, "task": self.task, "rows": []}
+        there, asked = (before.get("task", "swimmer"), before["scale"]), (self.task, self.scale)
+        if there != asked:
             raise files.ResultsError(
-                f"{path} has ablations at scale {before['scale']:g}, not {self.scale:g}: write to"
-                " another folder with --out, or move the file away"
+                f"{path} has ablations on {there[0]} at scale {there[1]:g}, not on {asked[0]} at"
+                f" {asked[1]:g}: write to another folder with --out, or move the file away"
             )
         replaced = [row for row in before["rows"] if row["group"] in self.parts]
         most = max((len(row["runs"]) for row in replaced), default=0)

@@ -1,9 +1,10 @@
-"""The page of the ablations: claims, and for each scale a figure and every case."""
+"""The page of the ablations: claims, and for each scale and task a figure and every case."""
 
 from pathlib import Path
 
 from trellis.reproduce import files, page
 from trellis.reproduce.ablations.claims import FALL, claims
+from trellis.reproduce.comparison.plans import TASKS
 from trellis.reproduce.files import Record
 from trellis.reproduce.page import Claim, Verdict
 
@@ -21,7 +22,7 @@ NAMES = {
 def write(out: Path) -> None:
     """Write the page of a folder, from the results in it and in its subfolders.
 
-    A folder holds the results of one scale. Subfolders hold those of other scales.
+    A folder holds the results of one task at one scale. Subfolders hold the others.
     """
     found = {"": files.read_results(out / JSON)}
     for path in sorted(out.glob(f"*/{JSON}")):
@@ -32,7 +33,7 @@ def write(out: Path) -> None:
     lines = [
         "# The parts of TRPO (Section 6, Appendix C)",
         "",
-        "Each ablation changes one part of single-path TRPO on the paper's swimmer."
+        "Each ablation changes one part of single-path TRPO on a task of the paper."
         " `trellis reproduce ablations` writes this page.",
         "",
         *page.claims_table(rows),
@@ -70,13 +71,13 @@ def _heading(claim: Record, folder: str) -> str:
 
 def _section(folder: str, results: Record) -> list[str]:
     """Return the figure, the cases and the commands of one folder."""
-    scale = "the paper's steps"
+    task, scale = results.get("task", "swimmer"), "the paper's steps"
     if results["scale"] != 1:
         scale = f"{results['scale']:g} of the paper's steps"
     rows = results["rows"]
     seeds = sorted({len(row["runs"]) for row in rows})
     lines = [
-        f"## Iterations with {scale}",
+        f"## {TASKS[task].title.capitalize()}, iterations with {scale}",
         "",
         f"Each run has {results['iterations']} iterations. Seeds per case:"
         f" {' or '.join(map(str, seeds))}.",

@@ -1,4 +1,4 @@
-"""The runs of the ablations as data: TRPO with one part changed at a time, on the swimmer.
+"""The runs of the ablations as data: TRPO with one part changed at a time.
 
 Every run is single-path TRPO with the paper's settings except for one change: no line search,
 another number of CG iterations, another part of the data for the Fisher matrix, another δ, or a
@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trellis.presets.paper import PAPER_MAX_KL
-from trellis.reproduce.comparison.plans import TASKS
 
-TASK = TASKS["swimmer"]
 DELTA = PAPER_MAX_KL
 DELTAS = [float(f"{DELTA * 9.0**power:.3g}") for power in range(-2, 3)]
 PENALTIES = [float(f"{3.0**power:.3g}") for power in range(-2, 3)]

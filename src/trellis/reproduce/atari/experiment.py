@@ -60,7 +60,7 @@ class Atari(TrainingExperiment):
     """Number of steps of a run; shorter runs continue. Default: the preset's."""
     scale: float = 1.0
     """Steps per iteration as a part of the paper's, in (0, 1], for the paper's presets only."""
-    report_only: bool = False
+    evaluate_only: bool = False
     """Train nothing. Evaluate all runs in the folder, finished or not."""
 
     def __post_init__(self):
@@ -91,8 +91,8 @@ class Atari(TrainingExperiment):
         ]
 
     def run(self, say: Say) -> dict[str, Any]:
-        """Train the missing runs, unless `report_only` is set; then report on all runs."""
-        if not self.report_only:
+        """Train the missing runs, unless `evaluate_only` is set; then report on all runs."""
+        if not self.evaluate_only:
             for plan in self.plans:
                 plans.extend(plan)
             execute(self.plans, self.parallel, say)
@@ -189,7 +189,7 @@ class Atari(TrainingExperiment):
         if not found:
             raise ResultsError(
                 f"there is no run of {', '.join(self.games)} in {self.runs}: leave out"
-                " --report-only to train one, or name the folder with --runs"
+                " --evaluate-only to train one, or name the folder with --runs"
             )
         return found
 

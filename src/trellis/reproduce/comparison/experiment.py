@@ -1,8 +1,9 @@
-"""The comparison of Section 8.1: `trellis reproduce cartpole` and `trellis reproduce locomotion`.
+"""The comparison of Section 8.1: `trellis reproduce comparison`, `cartpole` and `locomotion`.
 
 Trains the missing runs, chooses the swept settings and compares the methods. `plans.py` has the
-runs as data, and `gait.py` evaluates policies. `scores.py` and `claims.py` turn runs into numbers
-and verdicts. `table.py`, `page.py` and `figure.py` write them.
+runs as data, and `gait.py` evaluates policies. `scores.py` turns runs into numbers, `findings.py`
+and `claims.py` turn numbers into verdicts. `kept_logs.py`, `table.py`, `page.py` and `figure.py`
+write them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from typing import Any, ClassVar
 
 from trellis.analysis.compare import training_return
 from trellis.reproduce.comparison import gait, plans
-from trellis.reproduce.comparison.claims import OURS, TRPO
+from trellis.reproduce.comparison.findings import OURS, TRPO
+from trellis.reproduce.comparison.kept_logs import keep, write_logs
 from trellis.reproduce.comparison.plans import METHODS, STANDARD, TASKS, ComparedTask, Method
 from trellis.reproduce.comparison.scores import method_record, sweep_record
 from trellis.reproduce.comparison.table import read_tasks, refresh, refuse_less, write_task
@@ -100,8 +102,8 @@ class Locomotion(TrainingExperiment):
         """Write the figures, tables, claims and the page from the JSON files in the folder."""
         if not read_tasks(self.out):
             raise ResultsError(
-                f"{self.out} has no results of a task: leave out --rewrite to train, or name the"
-                " folder with --out"
+                f"{self.out} has no results of a task: leave out --report-only to train, or name"
+                " the folder with --out"
             )
         refresh(self.out)
 
@@ -130,7 +132,7 @@ class Locomotion(TrainingExperiment):
         return float(getattr(best.config.step, method.swept))
 
     def _results(self, task: ComparedTask, say: Say) -> dict[str, Any]:
-        """Return the contents of a task's file, and record its videos."""
+        """Return the contents of a task's file; write its logs and videos."""
         methods, sweeps, videos = {}, {}, {}
         for method in self._methods:
             value = self._choose(task, method)
@@ -140,9 +142,12 @@ class Locomotion(TrainingExperiment):
                 **method_record(task, method, self.scale_of(method), runs, played, value),
                 **made_by(command(self, tasks=(task.name,))),
             }
+            logs = [keep(plan, "compared") for plan in runs]
             if value is not None:
                 swept = self.swept(task, method)
                 sweeps[method.name] = sweep_record(task, method, swept, value)
+                logs += [keep(plan, "swept") for plan in swept]
+            write_logs(self.out, task.name, method.name, logs)
             if task.moves and method.name in (*TRPO, *OURS):
                 name = f"{task.name}-{method.name}.mp4"
                 failure = gait.record_video(_typical(runs, played).folder, self.out / name)
@@ -168,6 +173,15 @@ class CartPoleComparison(Locomotion):
     tasks: tuple[str, ...] = field(default=("cartpole",), init=False)
     methods: tuple[str, ...] = (*STANDARD, "max-kl")
     """Methods to compare."""
+
+
+@dataclass(frozen=True)
+class Comparison(Locomotion):
+    """Figure 4: the methods of Sec. 8.1 on all four tasks, with the paper's settings."""
+
+    name: ClassVar = "comparison"
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Tasks to run: cartpole, swimmer, hopper, walker."""
 
 
 def _typical(runs: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:

@@ -1,9 +1,9 @@
 """The figures of a task of the comparison, like Figure 4, from the task's JSON alone.
 
-TASK.png has a panel per method: the return of its training episodes against simulator steps.
-TASK-cost.png has the cost per time step, which Figure 4 seems to plot, for tasks with a reward for
-not falling. A method whose runs all had the machine to themselves also gets a panel against
-training time. Runs that share cores get none: their time depends on the other runs.
+TASK-reward.png shows what Figure 4 seems to show: the reward per time step of the stochastic policy
+against policy iterations. TASK.png has a panel per method: the return of its training episodes
+against simulator steps. A method whose runs all had the machine to themselves also gets a panel
+against training time. Runs that share cores get none: their time depends on the other runs.
 """
 
 import textwrap
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trellis.analysis import figures
 from trellis.analysis.figures import EndLabel
-from trellis.reproduce.comparison.claims import label
+from trellis.reproduce.comparison.findings import label
 from trellis.reproduce.comparison.plans import METHODS
 from trellis.reproduce.files import Record
 
@@ -35,8 +35,7 @@ def plot(task: Record, out: Path, name: str) -> None:
         name: Name of the task.
     """
     _plot_returns(task["methods"], out / f"{name}.png")
-    if task["standing_reward"] is not None:
-        _plot_costs(task, out / f"{name}-cost.png")
+    _plot_rewards(task, out / f"{name}-reward.png")
 
 
 def was_timed(record: Record) -> bool:
@@ -95,14 +94,14 @@ def _plot_curve(
     axis.set_title("\n".join(textwrap.wrap(full_label(method, record), TITLE_WIDTH)))
 
 
-def _plot_costs(task: Record, path: Path) -> None:
-    """Plot the cost per time step of all methods against steps, with a label per line."""
-    cost = -task["standing_reward"]
+def _plot_rewards(task: Record, path: Path) -> None:
+    """Plot the reward per time step of all methods against iterations, with a label per line."""
     curves = {
-        method: record["curves"]["cost_by_steps"]
+        method: record["curves"]["reward_by_iterations"]
         for method, record in task["methods"].items()
-        if record["curves"]["cost_by_steps"]["x"]
+        if record["curves"]["reward_by_iterations"]["x"]
     }
+    still = task["standing_reward"]
     with figures.open_figure(path, size=(figures.WIDTH, 4.0), svg=True) as (_, axes):
         axis = axes[0, 0]
         ends = []
@@ -112,13 +111,14 @@ def _plot_costs(task: Record, path: Path) -> None:
             axis.plot(curve["x"], curve["mean"], style, color=about.color)
             name = label(method, task["methods"][method])
             ends.append(EndLabel(curve["x"][-1], curve["mean"][-1], name, about.color))
-        means = [value for curve in curves.values() for value in curve["mean"]]
+        shown = [value for curve in curves.values() for value in curve["mean"]]
+        if still is not None:
+            axis.axhline(still, color=figures.GRAY, linewidth=1, linestyle=":")
+            ends.append(EndLabel(axis.get_xlim()[1], still, "standing still", figures.GRAY))
+            shown.append(still)
         axis.set(
-            xlabel="simulator steps",
-            ylabel="cost per time step (lower is better)",
-            ylim=figures.limits([*means, cost]),
+            xlabel="policy iterations",
+            ylabel="reward per time step",
+            ylim=figures.limits(shown),
         )
-        figures.format_counts(axis)
-        axis.axhline(cost, color=figures.GRAY, linewidth=1, linestyle=":")
-        ends.append(EndLabel(axis.get_xlim()[1], cost, "standing still", figures.GRAY))
         figures.label_ends(axis, ends)

@@ -6,7 +6,7 @@ from pathlib import Path
 from trellis.analysis.statistics import interval_text
 from trellis.reproduce import page
 from trellis.reproduce.comparison import figure
-from trellis.reproduce.comparison.claims import GAIN, SIMILAR, SOLVED, solved, title
+from trellis.reproduce.comparison.findings import GAIN, SIMILAR, SOLVED, solved, title
 from trellis.reproduce.comparison.gait import EPISODES
 from trellis.reproduce.comparison.plans import METHODS
 from trellis.reproduce.files import Record
@@ -22,6 +22,7 @@ TABLE: dict[str, Callable[[str, str, Record], str]] = {
     "95% interval": lambda *of: interval_text(*of[-1]["interval_95"], blank=BLANK),
     "m/s": lambda *of: cell(of[-1].get("mean_velocity"), ".2f"),
     "median episode": lambda *of: cell(of[-1].get("median_length"), ".0f"),
+    "reward per step": lambda *of: cell(of[-1]["final_reward"]["mean"], ".2f"),
     "minutes": lambda *of: f"{of[-1]['mean_minutes']:.1f}",
     "paper's minutes": lambda *of: cell(of[-1]["paper_minutes"], "g"),
 }
@@ -36,6 +37,10 @@ COLUMNS = (
     ("95% interval", "Student's interval over seeds."),
     ("m/s", "Mean forward velocity."),
     ("median episode", "Median over seeds of the median episode length, in steps."),
+    (
+        "reward per step",
+        "Mean reward of a time step in the last tenth of training, with exploration noise.",
+    ),
     ("minutes", "Time in iterations. Runs that share cores are slower."),
     ("paper's minutes", "Computation time in Table 2, for runs at full scale."),
 )
@@ -44,7 +49,7 @@ FILES = {
     "scores.csv": "One row per task and method: return, interval, velocity, minutes.",
     "runs.csv": "One row per run, including the runs of the sweeps.",
     "claims.json": "Every claim with its verdict and every case.",
-    **{f"{name}.json": f"All data about {title(name)}: settings, runs, curves." for name in SOLVED},
+    **{f"{name}.json": f"Scores of {title(name)}: settings, runs, evaluations." for name in SOLVED},
 }
 
 
@@ -54,8 +59,8 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
         "# Comparison of methods (Section 8.1)",
         "",
         "The paper compares seven algorithms, two of them TRPO, on four tasks. This page repeats"
-        " that comparison. `trellis reproduce cartpole` and `trellis reproduce locomotion` write"
-        " it.",
+        " that comparison. `trellis reproduce comparison` writes it;"
+        " `trellis reproduce comparison --report-only` writes it again without training.",
         "",
         *page.claims_table(_row(index, claim) for index, claim in enumerate(claims, start=1)),
         *page.verdict_meanings(),
@@ -97,21 +102,22 @@ def _task_section(name: str, task: Record) -> list[str]:
     heading = title(name)
     compared = len(records) > 1 and figure.REFERENCE in records
     gray = " The gray line is single-path TRPO." if compared else ""
+    still = ""
+    if task["standing_reward"] is not None:
+        still = f" A policy that stands still has {task['standing_reward']:g}."
     lines = [
         f"## {heading[0].upper()}{heading[1:]}",
         "",
-        f"Each run has {task['iterations']} iterations. A panel shows one method: the mean over"
-        f" seeds with its 95% band.{gray}",
+        f"Each run has {task['iterations']} iterations. This is Figure 4 as the paper seems to have"
+        " plotted it: the mean reward per time step of the stochastic policy. The paper plots minus"
+        f" that.{still}",
+        "",
+        *page.picture(f"{name}-reward", f"Reward per time step on {heading}"),
+        "The next figure has the return of training episodes. A panel shows one method: the mean"
+        f" over seeds with its 95% band.{gray}",
         "",
         *page.picture(name, f"Learning curves of each method on {heading}"),
     ]
-    if task["standing_reward"] is not None:
-        lines += [
-            f"The cost per time step, which Figure 4 seems to show. A policy that stands still has"
-            f" {-task['standing_reward']:g}.",
-            "",
-            *page.picture(f"{name}-cost", f"Cost per time step on {heading}"),
-        ]
     lines += page.table(
         [columns[index] for index in used], [[row[index] for index in used] for row in rows]
     )

@@ -1,21 +1,23 @@
 """Scores, curves and sweeps of a comparison as plain numbers, from finished runs.
 
 A score is the mean return of the final policy over 20 episodes without exploration noise, for every
-method. Curves show the training episodes, as in Figure 4: the mean over seeds on a common grid,
-with a 95% interval (Student's t).
+method. Curves show training: the mean over seeds on a common grid, with a 95% interval (Student's
+t). Figure 4 seems to show the reward per time step of the stochastic policy against policy
+iterations.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from trellis.analysis.compare import training_return
+from trellis.analysis.compare import LAST, training_return
 from trellis.analysis.curves import Band, Line, band, seconds
 from trellis.analysis.statistics import mean_interval
-from trellis.reproduce.comparison.claims import TRPO
+from trellis.reproduce.comparison.findings import TRPO
 from trellis.reproduce.comparison.gait import Episodes
-from trellis.reproduce.comparison.plans import ComparedTask, Method, swept_values
+from trellis.reproduce.comparison.plans import ITERATIONS, ComparedTask, Method, swept_values
 from trellis.reproduce.files import rounded
 from trellis.reproduce.run_plan import RunPlan
 from trellis.runs.folder import read_config
@@ -56,7 +58,6 @@ def method_record(
     """Return the scores and curves of one method on one task."""
     runs = [run_record(plan, played) for plan, played in zip(plans, episodes, strict=True)]
     score = mean_interval([run["mean_return"] for run in runs])
-    logs = [plan.rows for plan in plans]
     minutes = None
     # The paper's times are those of full-size iterations.
     if scale == 1 and method.name in TRPO and task.name in PAPER_MINUTES:
@@ -69,17 +70,34 @@ def method_record(
         "interval_95": score.interval,
         "mean_minutes": float(np.mean([run["minutes"] for run in runs])),
         "paper_minutes": minutes,
+        "iteration_steps": plans[0].config.total_steps // ITERATIONS if method.search else None,
         "runs": runs,
-        "curves": {
-            "return_by_steps": curve(logs, steps, returns),
-            "return_by_seconds": curve(logs, seconds, returns),
-            "cost_by_steps": curve(logs, steps, cost_per_step),
-        },
     }
     if all("mean_velocity" in run for run in runs):
         record["mean_velocity"] = float(np.mean([run["mean_velocity"] for run in runs]))
         record["median_length"] = float(np.median([run["median_length"] for run in runs]))
     return record
+
+
+def curves(logs: Sequence[Log], iteration_steps: int | None = None) -> dict[str, Any]:
+    """Return the curves of a method and its reward per time step in the last tenth of training.
+
+    Args:
+        logs: Metrics of each run.
+        iteration_steps: Simulator steps that count as a policy iteration; None for methods whose
+            own iterations count.
+    """
+    iterations = functools.partial(policy_iterations, iteration_steps=iteration_steps)
+    last = [reward_per_step(rows)[-max(1, round(LAST * len(rows))) :].mean() for rows in logs]
+    final = mean_interval(last)
+    return {
+        "curves": {
+            "return_by_steps": curve(logs, steps, returns),
+            "return_by_seconds": curve(logs, seconds, returns),
+            "reward_by_iterations": curve(logs, iterations, reward_per_step),
+        },
+        "final_reward": {"mean": final.value, "interval_95": final.interval},
+    }
 
 
 def sweep_record(
@@ -108,9 +126,21 @@ def returns(rows: Log) -> np.ndarray:
     return _column(rows, "episode_return_mean")
 
 
-def cost_per_step(rows: Log) -> np.ndarray:
-    """Return minus the mean reward per time step, which Figure 4 seems to plot."""
-    return -returns(rows) / _column(rows, "episode_length_mean")
+def policy_iterations(rows: Log, iteration_steps: int | None = None) -> np.ndarray:
+    """Return the number of policy iterations up to each row."""
+    if iteration_steps is None:
+        return _column(rows, "iteration")
+    return steps(rows) / iteration_steps
+
+
+def reward_per_step(rows: Log) -> np.ndarray:
+    """Return the mean reward of all time steps of each iteration.
+
+    Earlier logs do not have it. There it is that of the episodes that ended.
+    """
+    by_episodes = returns(rows) / _column(rows, "episode_length_mean")
+    logged = _column(rows, "reward_per_step")
+    return np.where(np.isfinite(logged), logged, by_episodes)
 
 
 def curve(

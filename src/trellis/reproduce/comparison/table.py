@@ -1,8 +1,9 @@
 """The data files of a comparison: a JSON per task, tables over all tasks, the claims.
 
-A task's JSON holds everything about the task. A later command adds its methods. It replaces a
-method that is there already, but never by fewer or smaller runs. The figures, tables and the page
-are made from the JSON files in the folder, so tasks can be run one at a time.
+A task's JSON holds the scores, and `kept_logs.py` keeps the logs, from which curves are computed.
+A later command adds its methods. It replaces a method that is there already, but never by fewer or
+smaller runs. The figures, tables and the page are made from these files alone, so tasks can be run
+one at a time.
 """
 
 from collections.abc import Iterable
@@ -11,8 +12,11 @@ from typing import Any
 
 from trellis.reproduce import files
 from trellis.reproduce.comparison import figure, page
-from trellis.reproduce.comparison.claims import SOLVED, claims
-from trellis.reproduce.comparison.plans import METHODS, TASKS, Method
+from trellis.reproduce.comparison.claims import claims
+from trellis.reproduce.comparison.findings import SOLVED
+from trellis.reproduce.comparison.kept_logs import read_logs
+from trellis.reproduce.comparison.plans import ITERATIONS, METHODS, TASKS, Method
+from trellis.reproduce.comparison.scores import curves
 from trellis.reproduce.files import Record
 from trellis.runs.folder import locked
 
@@ -70,14 +74,44 @@ def merged(before: Record, task: Record) -> dict[str, Any]:
 
 
 def read_tasks(out: Path) -> dict[str, Any]:
-    """Return the results of all tasks in a folder, in the paper's order."""
+    """Return the scores of all tasks in a folder, in the paper's order."""
     found = {name: files.read_json(out / f"{name}.json") for name in TASKS}
     return {name: task for name, task in found.items() if task}
 
 
+def with_curves(out: Path, name: str, task: Record) -> dict[str, Any]:
+    """Return a task's results with curves from the kept logs.
+
+    Results from before logs were kept have their curves in the JSON.
+    """
+    methods = {}
+    for method, record in task["methods"].items():
+        logs = [log.rows for log in read_logs(out, name, method) if log.role == "compared"]
+        found = curves(logs, record["iteration_steps"]) if logs else _old_curves(record)
+        methods[method] = {**record, **found}
+    return {**task, "methods": methods}
+
+
+def _old_curves(record: Record) -> dict[str, Any]:
+    """Return the curves of a record that has the cost per time step against steps."""
+    cost = record["curves"].get("cost_by_steps")
+    if cost is None:
+        return {}
+    steps = cost["x"][-1] if cost["x"] else 1.0
+    reward = {
+        "x": [ITERATIONS * x / steps for x in cost["x"]],
+        "mean": [-value for value in cost["mean"]],
+        "low": [-value for value in cost["high"]],
+        "high": [-value for value in cost["low"]],
+    }
+    final = {"mean": reward["mean"][-1], "interval_95": [reward["low"][-1], reward["high"][-1]]}
+    kept = {key: curve for key, curve in record["curves"].items() if key != "cost_by_steps"}
+    return {"curves": {**kept, "reward_by_iterations": reward}, "final_reward": final}
+
+
 def refresh(out: Path) -> None:
-    """Write the figures, tables, claims and the page from the JSON files of the tasks alone."""
-    tasks = read_tasks(out)
+    """Write the figures, tables, claims and the page from the JSON files and the kept logs."""
+    tasks = {name: with_curves(out, name, task) for name, task in read_tasks(out).items()}
     for name, task in tasks.items():
         figure.plot(task, out, name)
     files.write_csv(out / "scores.csv", SCORES, _score_rows(tasks))

@@ -1,0 +1,1 @@
+"""Gymnasium's toy texts as batches: small tables of transitions, and Blackjack."""
