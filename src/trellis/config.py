@@ -77,8 +77,9 @@ class VineConfig(Checked):
     """K in Sec. 5.2: actions tried per branch state. The proposal `every` tries all actions."""
     rollout_length: int = field(default=100, metadata=AT_LEAST_1)
     """Maximum time steps per rollout, including its first action."""
-    proposal: Literal["auto", "policy", "uniform", "every"] = "auto"
-    """q in Sec. 5.2: how branch actions are chosen, by the policy, uniformly, or every action once.
+    proposal: Literal["auto", "policy", "uniform", "mixture", "every"] = "auto"
+    """q in Sec. 5.2: how branch actions are chosen: by the policy, uniformly, by either with equal
+    chances (mixture), or every action once.
     auto: policy for continuous actions, every for at most K discrete actions, else uniform."""
     common_random_numbers: bool = True
     """Whether all rollouts from a state share their random numbers (actions and environment)."""

@@ -182,7 +182,7 @@ MISTAKES = [
     ),
     ("reproduce cartpole --tasks hopper", "unknown option --tasks."),
     ("reproduce theory --parallel 4", "unknown option --parallel."),
-    ("reproduce theory --report-only", "unknown option --report-only."),
+    ("reproduce theory --evaluate-only", "unknown option --evaluate-only."),
     ("reproduce theory --seeds 0", "seeds must be at least 1, got 0"),
     ("reproduce training --parallel 0", "parallel must be at least 1, got 0"),
     ("reproduce locomotion --tasks jumper", "there is no task 'jumper'"),
@@ -191,7 +191,7 @@ MISTAKES = [
     ("reproduce ablations --parts cg", "there is no part 'cg'"),
     ("reproduce ablations --scale 0", "scale must be in (0, 1], got 0"),
     ("reproduce atari --games Chess", "there is no game 'Chess'"),
-    ("reproduce atari --report-only", "there is no run of"),
+    ("reproduce atari --evaluate-only", "there is no run of"),
     ("reproduce vine-variance --batches 1", "batches must be at least 2, got 1"),
 ]
 

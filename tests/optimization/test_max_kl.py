@@ -1,6 +1,7 @@
 """Eq. 11 solved: against an independent solver, against a dense grid, and its constraints."""
 
 import dataclasses
+import functools
 from unittest import mock
 
 import jax
@@ -50,9 +51,7 @@ def problem(policy, batch, old):
     return gain, kl
 
 
-def augmented_lagrangian(gain, kl, old, start):
-    """An independent solver: L-BFGS on the augmented Lagrangian over all states at once."""
-
+def lagrangian_of(gain, kl):
     @jax.jit
     @jax.value_and_grad
     def lagrangian(theta, multipliers, penalty):
@@ -60,9 +59,14 @@ def augmented_lagrangian(gain, kl, old, start):
         shifted = jax.numpy.maximum(multipliers + penalty * excess, 0)
         return -gain(theta) + ((shifted**2 - multipliers**2) / (2 * penalty)).sum()
 
+    return lagrangian
+
+
+def augmented_lagrangian(gain, kl, lagrangian, old, start, rounds):
+    """An independent solver: L-BFGS on the augmented Lagrangian over all states at once."""
     theta, multipliers = start, np.zeros(len(kl(old)))
     penalty = 0.1 * abs(float(gain(start))) + 1e-3
-    for _ in range(25):
+    for _ in range(rounds):
         found = scipy.optimize.minimize(
             lambda t, m, p: tuple(map(np.asarray, lagrangian(t, m, p))),
             theta,
@@ -83,14 +87,17 @@ def augmented_lagrangian(gain, kl, old, start):
             feasible = np.max(kl(old + middle * (theta - old))) <= DELTA
             low, high = (middle, high) if feasible else (low, middle)
         theta = old + low * (theta - old)
-    return float(gain(theta))
+    return theta
 
 
 def best_of_random_starts(policy, batch, old, starts, rng):
+    """Return the best gain of random starts, of which the most promising three are continued."""
     with jax.enable_x64(True):
         gain, kl = problem(policy, batch, old)
+        solve = functools.partial(augmented_lagrangian, gain, kl, lagrangian_of(gain, kl), old)
         begin = [old + 0.05 * rng.normal(size=old.shape) for _ in range(starts)]
-        return max(augmented_lagrangian(gain, kl, old, start) for start in begin)
+        found = sorted((solve(start, 4) for start in begin), key=gain)
+        return max(float(gain(solve(theta, 25))) for theta in found[-3:])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,10 @@ import pytest
 
 from tests.reproduce.pages import check_page, claims
 from trellis.config import TrainConfig
+from trellis.policies.distributions import Categoricals
 from trellis.reproduce import files
-from trellis.reproduce.vine import branches, experiment, variance
+from trellis.reproduce.vine import bias, branches, experiment, variance
+from trellis.sampling.proposals import Proposal, propose
 
 
 def small(config: TrainConfig, **vine: int) -> TrainConfig:
@@ -39,6 +41,37 @@ def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
     assert "time baseline / vine" in (tmp_path / "README.md").read_text()
     assert path["q_values"] == path["steps"] == 1000
     assert vine["per_step"] == pytest.approx(vine["per_q_value"] * vine["steps"] / vine["q_values"])
+
+
+def test_the_bias_of_each_proposal_on_a_finite_mdp(tmp_path):
+    sweep = bias.BiasSweep(actions=5, tried=3, best=(0.9,), mdps=1, states=3)
+    rows = experiment.VineBias(tmp_path).run(print, sweep)["rows"]
+    found = {row["proposal"]: row for row in rows}
+    assert found["every"]["cosine"] == pytest.approx(1)
+    assert found["every"]["length"] == pytest.approx(1)
+    # With q = π and K actions, the expected gradient is (1 − 1/K)∇L.
+    assert found["policy"]["cosine"] == pytest.approx(1)
+    assert found["policy"]["length"] == pytest.approx(2 / 3)
+    assert found["uniform"]["cosine"] < found["mixture"]["cosine"] < 1
+    check_page(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["uniform", "mixture"])
+def test_enumeration_agrees_with_sampling(name):
+    rng = np.random.default_rng(0)
+    policy, q = np.array([0.7, 0.1, 0.1, 0.1]), rng.normal(size=4)
+    mean, variance_of = bias.state_gradient(name, policy, q, 3)
+    log_pi = np.broadcast_to(np.log(policy).astype(np.float32), (20_000, 4))
+    action, log_q = propose(Proposal(name), Categoricals((4,)), log_pi, (3, 20_000), rng)
+    action = action[..., 0].T
+    weights = policy[action] / np.exp(log_q.T)
+    weights /= weights.sum(axis=1, keepdims=True)
+    parts = weights * (q[action] - (weights * q[action]).sum(axis=1, keepdims=True))
+    sampled = np.zeros((20_000, 4))
+    np.add.at(sampled, (np.arange(20_000)[:, None], action), parts)
+    error = sampled.std(axis=0) / np.sqrt(20_000)
+    assert np.all(np.abs(sampled.mean(axis=0) - mean) < 4 * error)
+    assert sampled.var(axis=0).sum() == pytest.approx(variance_of, rel=0.05)
 
 
 def test_noise_over_signal_of_known_gradients():

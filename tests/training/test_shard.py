@@ -179,7 +179,7 @@ def test_samples_never_travel():
             team.ask(lambda part: part.start()),
             team.ask(lambda part, theta=theta: part.fisher_product(theta)),
             team.ask(lambda part, theta=theta: part.evaluate(theta, np.float32(0.1))),
-            team.finish(theta),
+            team.finish(theta, state.observation_moments),
         ]
         trainer.close()
         sizes.append([num_bytes(answer) for answer in answers])

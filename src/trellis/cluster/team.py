@@ -86,9 +86,11 @@ class RayTeam(Team):
         what = question.__qualname__.split(".")[1]
         return self.group.ask(what, lambda team: team.ask(question))
 
-    def finish(self, theta: np.ndarray) -> Finished:
+    def finish(self, theta: np.ndarray, observation_moments: Moments) -> Finished:
         """End the iteration and keep snapshots from which a lost shard can be restored."""
-        finished = self.group.ask("finish", lambda team: team.finish(theta, with_snapshots=True))
+        finished = self.group.ask(
+            "finish", lambda team: team.finish(theta, observation_moments, with_snapshots=True)
+        )
         self._states = finished.states
         self.group.saved()
         return finished

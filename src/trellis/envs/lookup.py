@@ -98,8 +98,8 @@ def _import(module: str, env_id: str) -> None:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise UnknownEnvironmentError(
-            f"the module {error.name} of {env_id} was not found: install its package, or add the"
-            " folder that contains it to PYTHONPATH"
+            f"the module {error.name} of {env_id} was not found: install its package, run the"
+            " command in the folder that contains it, or add that folder to PYTHONPATH"
         ) from None
     except KeyboardInterrupt:
         raise

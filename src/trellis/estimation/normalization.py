@@ -1,4 +1,6 @@
-"""Normalizes rewards: divides them by the running std of the discounted return.
+"""Normalizes rewards, and measures what moving observation statistics do to the policy.
+
+Rewards are divided by the running std of the discounted return.
 
 Departs from the paper, which does not normalize rewards. The critic and the advantages then have
 about the same scale in every task. The statistic is the return discounted along the past,
@@ -6,13 +8,21 @@ about the same scale in every task. The statistic is the return discounted along
     R_t = r_t + γR_{t−1}
 
 which needs no future rewards.
+
+Observation statistics move after the step, outside of the KL constraint. `normalization_kl` is the
+KL divergence between the new policy with the old statistics and with the new ones.
 """
 
 import numpy as np
 
 from trellis.estimation.returns import running_returns
 from trellis.moments import Moments
+from trellis.policies.normalizer import make_normalizer
+from trellis.policies.policy import Policy
 from trellis.sampling.samples import Samples
+
+MOST_STATES = 4096
+"""Largest number of states that `normalization_kl` uses."""
 
 
 def update_reward_scale(running: Moments, new: Moments | None) -> tuple[Moments, float]:
@@ -42,3 +52,29 @@ def discounted_returns(
     running = running_returns(samples.reward, samples.ended, before, gamma)
     after = np.where(samples.ended[-1] | new_episodes, 0.0, running[-1]).astype(np.float64)
     return Moments.of(running), after
+
+
+def normalization_kl(
+    policy: Policy, theta: np.ndarray, samples: Samples, new: Moments
+) -> Moments | None:
+    """Return the mean KL between π_θ with the old and with the new observation statistics.
+
+    Args:
+        policy: The policy.
+        theta: Its parameters θ.
+        samples: Samples of one iteration, normalized with the old statistics.
+        new: The new statistics.
+
+    Returns:
+        The mean over at most about `MOST_STATES` states of the samples. None for pictures, of which
+        the samples do not keep all frames.
+    """
+    if new.mean.ndim == 2:
+        return None
+    times, envs = samples.reward.shape
+    step = -(-times * envs // MOST_STATES)
+    observation, raw = samples.observation[::step], samples.raw_observation[::step]
+    old_params, _ = policy.distribution_params(theta, np.asarray(observation))
+    new_params, _ = policy.distribution_params(theta, make_normalizer(new)(raw))
+    kl = np.asarray(policy.distribution.kl(old=old_params, new=new_params))
+    return Moments.of_mean(float(kl.mean()), kl.size)

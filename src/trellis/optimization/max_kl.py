@@ -3,21 +3,20 @@
     maximize L(θ)   subject to   KL(π_old(·|s_n) ‖ π_θ(·|s_n)) ≤ δ   for each of N sampled states
 
 The paper replaces the maximum KL by the mean over states (Eq. 12), because Eq. 11 is too expensive
-for large policies. For small ones it can be solved. The method is a logarithmic barrier in float64:
+for large policies. For small ones it can be solved. The method is sequential quadratic programming
+(SLSQP of SciPy) in float64, with exact derivatives of L and of every state's KL. The variables are
 
-    minimize φ(θ) = −t·L(θ) − Σ_n log(1 − KL_n(θ)/δ)   for t = t₀, 10t₀, 100t₀, …
+    θ = θ_old + √(2δ)·B z        BᵀFB = I
 
-Newton's method with exact derivatives finds each minimum, starting from the minimum before. θ_old
-has a KL of 0 everywhere, so every point on the way satisfies every constraint. At the minimum for t
-the gain in L is within N/t of the best point nearby, and t grows until N/t is a tenth of
-`GAIN_TOLERANCE` of the gain. L is not concave: where the Hessian of φ is not positive definite, the
-magnitudes of its eigenvalues replace them, and the best result over several starts is taken.
+so that the trust region has about the size of the unit ball. SLSQP stops where a step changes the
+gain by less than `TOLERANCE` of what the linear model of L promises in the trust region. L is not
+concave, so the best result over several starts is taken.
 
-The constraints hold for the θ that is returned, after it is rounded to the dtype of θ_old.
+The step is then shortened until the constraints hold for the θ that is returned, after it is
+rounded to the dtype of θ_old.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,24 +28,17 @@ from trellis.estimation.surrogate import Estimator, StateBatch, surrogate_gains
 from trellis.policies.policy import Policy
 
 MOST_PARAMS = 64
-"""Largest number of parameters: a Newton step takes as many passes over all states."""
+"""Largest number of parameters: each iteration of SLSQP differentiates every state's KL."""
 GAIN_TOLERANCE = 1e-4
-"""Relative tolerance of the gain in L."""
+"""Relative error of the gain in L that tests allow."""
+TOLERANCE = 1e-9
+"""Tolerance of SLSQP, relative to the gain that the linear model of L promises."""
 STARTS = 3
 """Number of starts: θ_old, then random points within the constraints."""
-GROWTH = 10.0
-"""Factor between consecutive values of t."""
-NEWTON_STEPS = 100
-"""Largest number of Newton steps for one value of t."""
-DECREMENT = 1e-9
-"""Newton's method ends where its quadratic model promises a smaller decrease of φ than this, or a
-gain in L below a hundredth of `GAIN_TOLERANCE`."""
-MOST_WEIGHT = 1e30
-"""Largest t, reached only if nothing improves L."""
-BISECTIONS = 30
-"""Halvings of the last piece of the path, in search of a point that rounds to inside."""
-TANGENTS = 32
-"""Columns of the Hessian that are computed together."""
+ITERATIONS = 200
+"""Largest number of iterations of SLSQP."""
+BISECTIONS = 40
+"""Halvings in search of the longest step that rounds to inside the constraints."""
 
 
 class Optimum(NamedTuple):
@@ -60,14 +52,12 @@ class Optimum(NamedTuple):
     """Weighted mean KL over states."""
     max_kl: float
     """Largest KL of any state."""
-    gradient: np.ndarray
-    """∇L(θ_old), in float64."""
-    newton_steps: int
-    """Newton steps over all starts."""
+    iterations: int
+    """Iterations of SLSQP over all starts."""
 
 
 class _Problem(NamedTuple):
-    """What φ depends on, in float64."""
+    """Data of the problem, in float64."""
 
     batch: StateBatch
     """States of the surrogate."""
@@ -78,7 +68,7 @@ class _Problem(NamedTuple):
     old_params: Any
     """Their distribution under θ_old."""
     max_kl: float
-    """δ."""
+    """Bound δ on the KL of every state."""
 
 
 def maximize(
@@ -110,7 +100,7 @@ def maximize(
 
 
 class _Solver:
-    """The barrier method on one problem."""
+    """SLSQP on one problem, in the scaled variables z."""
 
     def __init__(
         self, policy: Policy, estimator: Estimator, theta: Array, batch: StateBatch, max_kl: float
@@ -132,94 +122,81 @@ class _Solver:
         problem = jax.device_put(problem)
         self._gain = functools.partial(_gain_and_gradient, policy, estimator, problem)
         self._kl = functools.partial(_kl, policy, problem)
-        self._barrier = functools.partial(_barrier, policy, estimator, problem)
-        self._derivatives = functools.partial(_derivatives, policy, estimator, problem)
-        self.gradient = np.asarray(self._gain(old)[1])
-        self._basis = _whitening(np.asarray(_fisher(policy, problem, old)))
+        self._kl_slopes = functools.partial(_kl_slopes, policy, problem)
+        self._gradient = np.asarray(self._gain(old)[1])
+        whitening = _whitening(np.asarray(_fisher(policy, problem, old)))
+        self._basis = np.sqrt(2 * max_kl) * whitening
 
     def solve(self, rng: np.random.Generator, starts: int) -> Optimum:
         """Return the best optimum over the starts."""
-        best = Optimum(self._old.astype(self._dtype), 0.0, 0.0, 0.0, self.gradient, 0)
-        if not (np.isfinite(self.gradient).all() and self.gradient.any()):
+        best = Optimum(self._old.astype(self._dtype), 0.0, 0.0, 0.0, 0)
+        # The gain that the linear model of L promises in the trust region.
+        promise = float(np.linalg.norm(self._basis.T @ self._gradient))
+        if not (np.isfinite(promise) and promise > 0):
             return best
         total = 0
         for index in range(starts):
-            start = self._old if index == 0 else self._random_start(rng)
-            minima, steps = self._follow_path(start)
-            total += steps
-            best = max(best, self._round(minima), key=lambda optimum: optimum.gain)
-        return best._replace(newton_steps=total)
+            size = self._basis.shape[1]
+            z, iterations = self._from(
+                np.zeros(size) if index == 0 else rng.normal(size=size), promise
+            )
+            total += iterations
+            best = max(best, self._inside(z), key=lambda optimum: optimum.gain)
+        return best._replace(iterations=total)
 
-    def _follow_path(self, theta: np.ndarray) -> tuple[list[np.ndarray], int]:
-        """Return the minima of φ for growing t, and the number of Newton steps."""
-        states, total, minima = len(self._kl_weight), 0, [self._old]
-        # At first the barrier and L weigh the same within the trust region.
-        slope = np.linalg.norm(self._basis.T @ self.gradient) * np.sqrt(2 * self._max_kl)
-        t = states / max(float(slope), np.finfo(float).tiny)
-        while True:
-            theta, steps = self._minimize(theta, t)
-            minima.append(theta)
-            total += steps
-            if states / t <= 0.1 * GAIN_TOLERANCE * float(self._gain(theta)[0]) or t > MOST_WEIGHT:
-                return minima, total
-            t *= GROWTH
+    def _from(self, start: np.ndarray, promise: float) -> tuple[np.ndarray, int]:
+        """Run SLSQP from a start, and return z and the number of iterations."""
+        import scipy.optimize  # Here, because it takes a while to load.
 
-    def _minimize(self, theta: np.ndarray, t: float) -> tuple[np.ndarray, int]:
-        """Minimize φ for one value of t by Newton's method."""
-        for step in range(NEWTON_STEPS):
-            value, gradient, hessian = map(np.asarray, self._derivatives(theta, t))
-            slope = self._basis.T @ gradient
-            direction = -_newton_direction(slope, self._basis.T @ hessian @ self._basis)
-            decrease, direction = -float(slope @ direction), self._basis @ direction
-            gain = float(self._gain(theta)[0])
-            if not decrease > max(DECREMENT, 0.01 * GAIN_TOLERANCE * t * gain):
-                return theta, step
-            length, wanted = 1.0, 1e-4 * decrease
-            while not self._barrier(theta + length * direction, t) < value - length * wanted:
-                length /= 2
-                if length < 1e-12:  # Rounding hides any further decrease.
-                    return theta, step
-            theta = theta + length * direction
-        return theta, NEWTON_STEPS
+        basis = self._basis
+        while not self._largest_kl(self._theta(start)) <= self._max_kl / 2:
+            start = start / 2
 
-    def _random_start(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random point whose largest KL is at most δ/2."""
-        step = rng.normal(size=self._old.shape)
-        while not self._largest_kl(self._old + step) <= self._max_kl / 2:
-            step = step / 2
-        return self._old + step
+        def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
+            gain, gradient = self._gain(self._theta(z))
+            return -float(gain) / promise, -(basis.T @ np.asarray(gradient)) / promise
 
-    def _round(self, minima: list[np.ndarray]) -> Optimum:
-        """Return the last point on the path whose rounded parameters meet every constraint."""
+        found = scipy.optimize.minimize(
+            loss,
+            start,
+            jac=True,
+            method="SLSQP",
+            constraints={
+                "type": "ineq",
+                "fun": lambda z: 1 - np.asarray(self._kl(self._theta(z))) / self._max_kl,
+                "jac": lambda z: (
+                    -np.asarray(self._kl_slopes(self._theta(z))) @ basis / self._max_kl
+                ),
+            },
+            options={"ftol": TOLERANCE, "maxiter": ITERATIONS},
+        )
+        return found.x, int(found.nit)
 
-        def feasible(theta: np.ndarray) -> bool:
-            return self._largest_kl(theta.astype(self._dtype)) <= self._max_kl
+    def _inside(self, z: np.ndarray) -> Optimum:
+        """Return the longest part of the step whose rounded parameters meet every constraint."""
 
-        # The minima come ever closer to the constraints, so the last ones may round to outside.
-        last = max(index for index, theta in enumerate(minima) if feasible(theta))
-        low = minima[last]
-        if last + 1 < len(minima):
-            high = minima[last + 1]
+        def rounded(fraction: float) -> np.ndarray:
+            return self._theta(fraction * z).astype(self._dtype)
+
+        low, high = 0.0, 1.0
+        if self._largest_kl(rounded(1.0)) <= self._max_kl:
+            low = 1.0
+        else:
             for _ in range(BISECTIONS):
                 middle = (low + high) / 2
-                low, high = (middle, high) if feasible(middle) else (low, middle)
-        found = low.astype(self._dtype)
+                feasible = self._largest_kl(rounded(middle)) <= self._max_kl
+                low, high = (middle, high) if feasible else (low, middle)
+        found = rounded(low)
         exact = found.astype(np.float64)
         kl = np.asarray(self._kl(exact))
         mean_kl = float(np.average(kl, weights=self._kl_weight))
-        gain = float(self._gain(exact)[0])
-        return Optimum(found, gain, mean_kl, float(kl.max()), self.gradient, 0)
+        return Optimum(found, float(self._gain(exact)[0]), mean_kl, float(kl.max()), 0)
+
+    def _theta(self, z: np.ndarray) -> np.ndarray:
+        return self._old + self._basis @ z
 
     def _largest_kl(self, theta: np.ndarray) -> float:
         return float(np.max(self._kl(theta.astype(np.float64))))
-
-
-def _newton_direction(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
-    """Return |H|⁻¹·gradient, where |H| has the magnitudes of the eigenvalues of H."""
-    values, vectors = np.linalg.eigh(hessian)
-    magnitudes = np.abs(values)
-    magnitudes = np.maximum(magnitudes, 1e-12 * magnitudes.max() + np.finfo(float).tiny)
-    return vectors @ ((vectors.T @ gradient) / magnitudes)
 
 
 def _whitening(fisher: np.ndarray) -> np.ndarray:
@@ -272,41 +249,12 @@ def _kl(policy: Policy, problem: _Problem, theta: Array) -> Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def _kl_slopes(policy: Policy, problem: _Problem, theta: Array) -> Array:
+    """Return the gradient of every state's KL, (state, params)."""
+    return jax.jacfwd(lambda theta: _kl(policy, problem, theta))(theta)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _fisher(policy: Policy, problem: _Problem, theta: Array) -> Array:
     """Return F as the Hessian of the mean KL at θ_old, where its gradient is 0."""
-    return _hessian(lambda theta: jnp.mean(_kl(policy, problem, theta)), theta)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _barrier(
-    policy: Policy, estimator: Estimator, problem: _Problem, theta: Array, t: float
-) -> Array:
-    """Return φ(θ); infinite outside the constraints."""
-    slack = 1 - _kl(policy, problem, theta) / problem.max_kl
-    inside = slack > 0
-    barrier = -jnp.sum(jnp.log(jnp.where(inside, slack, 1.0)))
-    value = barrier - t * _mean_gain(policy, estimator, problem, theta)
-    return jnp.where(jnp.all(inside) & jnp.isfinite(value), value, jnp.inf)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _derivatives(
-    policy: Policy, estimator: Estimator, problem: _Problem, theta: Array, t: float
-) -> tuple[Array, Array, Array]:
-    """Return φ, its gradient and its Hessian, a few columns of the Hessian at a time."""
-
-    def function(theta: Array) -> Array:
-        return _barrier(policy, estimator, problem, theta, t)
-
-    value, gradient = jax.value_and_grad(function)(theta)
-    return value, gradient, _hessian(function, theta)
-
-
-def _hessian(function: Callable[[Array], Array], theta: Array) -> Array:
-    """Return the Hessian at θ, a few columns at a time, which bounds its memory."""
-
-    def column(direction: Array) -> Array:
-        return jax.jvp(jax.grad(function), (theta,), (direction,))[1]
-
-    hessian = jax.lax.map(column, jnp.eye(theta.size), batch_size=TANGENTS)
-    return (hessian + hessian.T) / 2
+    return jax.hessian(lambda theta: jnp.mean(_kl(policy, problem, theta)))(theta)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "rollout": ("episode", "rollout"),
+    "rollout": ("episode", "rollout", "reward_"),
     "step": (
         *("kl", "max_kl", "surrogate", "step_", "backtracks", "cg_", "gradient_", "entropy"),
         *("full_steps",),

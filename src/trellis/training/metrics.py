@@ -30,13 +30,14 @@ def iteration_metrics(
         clock: Times before sampling, after it, after estimation and after the step.
     """
     sampling, estimation, update = np.diff(clock).tolist()
-    fit = estimated.critic_fit
+    fit, moved = estimated.critic_fit, finished.normalization_kl
     metrics = {
         "iteration": state.iteration,
         "steps": state.steps,
         **_episode_metrics(collected),
         "kl": float(info.mean_kl),
         "max_kl": float(info.max_kl),
+        "normalization_kl": None if moved is None else float(moved.mean),
         "surrogate_gain": float(info.surrogate_after - info.surrogate_before),
         "status": Status(int(info.status)).name.lower(),
         "step_fraction": float(info.step_fraction),

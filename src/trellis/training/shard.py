@@ -19,7 +19,7 @@ from trellis.envs.batch import Restorability, Snapshot
 from trellis.estimation.advantages import Estimated, estimate, state_batch
 from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
-from trellis.estimation.normalization import discounted_returns
+from trellis.estimation.normalization import discounted_returns, normalization_kl
 from trellis.estimation.surrogate import StateBatch
 from trellis.moments import Moments
 from trellis.optimization.objective import LocalObjective
@@ -60,6 +60,8 @@ class Collected(NamedTuple):
     """Moments of the lengths of finished episodes."""
     rollout_length: Moments | None
     """Moments of the lengths of vine's rollouts; None for single path."""
+    observations: Moments | None
+    """Moments of this iteration's observations; None if they are not normalized."""
 
 
 class Finished(NamedTuple):
@@ -67,8 +69,8 @@ class Finished(NamedTuple):
 
     entropy: Moments
     """Entropy of the new policy, counted by environments."""
-    observations: Moments | None
-    """Moments of this iteration's observations; None if they are not normalized."""
+    normalization_kl: Moments | None
+    """KL that moving observation statistics add; None if they do not move."""
     states: list[ShardState]
     """State of each shard, in their order."""
 
@@ -130,7 +132,9 @@ class Shard:
         counted = slice(None)
         if new_episodes:
             counted = samples.representative(self.env.max_episode_steps)
-        branches = samples.branches
+        branches, observations = samples.branches, None
+        if settings.normalize_observations:
+            observations = Moments.of(samples.raw_observation, self.model.moments_shape)
         return Collected(
             samples.steps,
             returns,
@@ -138,6 +142,7 @@ class Shard:
             Moments.of(samples.episode_return[counted]),
             Moments.of(samples.episode_length[counted]),
             None if branches is None else Moments.of(branches.length),
+            observations,
         )
 
     def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
@@ -166,17 +171,19 @@ class Shard:
     def _batch(self, values: ValueMoments) -> StateBatch:
         return state_batch(self._samples, self._values, values, self._config.estimation)
 
-    def finish(self, theta: np.ndarray, with_snapshot: bool = False) -> Finished:
-        """End the iteration with the new θ; return entropy, moments and the shard's state."""
+    def finish(
+        self, theta: np.ndarray, observation_moments: Moments, with_snapshot: bool = False
+    ) -> Finished:
+        """End the iteration with the new θ and observation statistics."""
         policy, samples = self.model.policy, self._samples
         params, _ = policy.distribution_params(theta, np.asarray(samples.observation[-1]))
         entropy = float(np.mean(policy.distribution.entropy(params)))
-        observations = None
+        kl = None
         if self._config.estimation.normalize_observations:
-            observations = Moments.of(samples.raw_observation, self.model.moments_shape)
+            kl = normalization_kl(policy, theta, samples, observation_moments)
         self._state = self._next_state
         state = self._state._replace(snapshot=self.snapshot() if with_snapshot else None)
-        return Finished(Moments.of_mean(entropy, self.env.num_envs), observations, [state])
+        return Finished(Moments.of_mean(entropy, self.env.num_envs), kl, [state])
 
     def snapshot(self) -> Snapshot | None:
         """Return the environments' snapshot; None if it is not serializable or not needed."""

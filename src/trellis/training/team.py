@@ -56,8 +56,8 @@ class Team(abc.ABC):
         """Apply a function to the objective of every shard and merge the answers."""
 
     @abc.abstractmethod
-    def finish(self, theta: np.ndarray) -> Finished:
-        """End the iteration with the new θ; return entropy, moments and shard states."""
+    def finish(self, theta: np.ndarray, observation_moments: Moments) -> Finished:
+        """End the iteration with the new θ and observation statistics."""
 
     @abc.abstractmethod
     def restore(self, states: Sequence[ShardState]) -> None:
@@ -134,9 +134,13 @@ class LocalTeam(Team):
         """Apply a function to the objective of every shard and merge the answers."""
         return self._merge(self._objectives, lambda part: jax.tree.map(np.asarray, question(part)))
 
-    def finish(self, theta: np.ndarray, *, with_snapshots: bool = False) -> Finished:
-        """End the iteration with the new θ; return entropy, moments and shard states."""
-        return self._merge(self.shards, lambda shard: shard.finish(theta, with_snapshots))
+    def finish(
+        self, theta: np.ndarray, observation_moments: Moments, *, with_snapshots: bool = False
+    ) -> Finished:
+        """End the iteration with the new θ and observation statistics."""
+        return self._merge(
+            self.shards, lambda shard: shard.finish(theta, observation_moments, with_snapshots)
+        )
 
     def restore(self, states: Sequence[ShardState]) -> None:
         """Restore the shards of this team; `states` are those of all shards of the run."""

@@ -107,18 +107,19 @@ class Trainer(TrainerBase[TrainState]):
         theta, info = self.team.step(state.theta, estimated.values)
         clock.append(time.perf_counter())
 
-        finished = self.team.finish(theta)
+        observed, moments = collected.observations, state.observation_moments
+        moments = moments if observed is None else moments.merge(observed)
+        finished = self.team.finish(theta, moments)
         path, discounted_return = self._envs_at = _join(finished.states)
         self._interrupted = False
-        fit, observed = estimated.critic_fit, finished.observations
-        moments = state.observation_moments
+        fit = estimated.critic_fit
         state = dataclasses.replace(
             state,
             theta=theta,
             critic=state.critic if fit is None else fit.critic,
             path=path,
             discounted_return=discounted_return,
-            observation_moments=moments if observed is None else moments.merge(observed),
+            observation_moments=moments,
             return_moments=return_moments,
             iteration=state.iteration + 1,
             steps=state.steps + collected.steps,
