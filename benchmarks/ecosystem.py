@@ -63,7 +63,7 @@ def try_environment(words: str) -> dict[str, Any]:
     from trellis.runs.trainers import make_trainer
 
     env_id, *given = words.split()
-    options = dict(pair.split("=", 1) for pair in given)
+    options: dict[str, Any] = dict(pair.split("=", 1) for pair in given)
     config = presets.resolve(env_id)
     sampling = dataclasses.replace(config.sampling, num_envs=ENVS, steps_per_env=STEPS)
     iteration = ENVS * STEPS
