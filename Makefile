@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-slow test-faults test-ecosystem soak audit lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem soak audit lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ demo: setup  ## train a real policy and show it
 
 test: setup  ## the fast tests, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-pages: setup  ## the code of the README, the docs and the examples, shortened
+	$(BIN)/python -m pytest -m pages -n 2 --dist worksteal
 
 test-slow: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow --timeout 3600

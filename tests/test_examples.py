@@ -6,6 +6,7 @@ import pytest
 
 from examples import compare_two_settings, custom_environment, custom_network, iterate_by_hand
 
+pytestmark = pytest.mark.pages
 EXAMPLES = sorted(Path(custom_network.__file__).parent.glob("*.py"))
 
 

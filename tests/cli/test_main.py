@@ -253,7 +253,7 @@ def test_every_experiment_has_its_own_options(capsys):
         assert "None" not in text
         assert ("--games" in text) == (name == "atari")
         assert ("--parts" in text) == (name == "ablations")
-        assert ("--methods" in text) == (name in ("cartpole", "locomotion"))
+        assert ("--methods" in text) == (name in ("comparison", "cartpole", "locomotion"))
     assert main(["reproduce"]) == 2
 
 

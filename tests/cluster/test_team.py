@@ -108,7 +108,7 @@ def _check_traffic(measured, state):
 
 
 def test_workers_that_are_killed_at_the_start_and_in_a_step(monkeypatch):
-    faults = ["collect", "fisher_product"]
+    faults = ["fisher_product"]
     teams, start = [], WorkerGroup._start
 
     def start_and_kill(group, span, **options):

@@ -28,6 +28,7 @@ def run_pages(*arguments: str, **variables: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
+@pytest.mark.pages
 def test_pages_run_shortened():
     # Programs that run twice are not worth optimizing.
     run_pages("--short", *map(str, RUNNABLE), JAX_DISABLE_MOST_OPTIMIZATIONS="1")

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+pytestmark = pytest.mark.pages
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "design" / "extending.md"
 APPLY = ["git", "apply", "--unidiff-zero"]

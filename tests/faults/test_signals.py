@@ -156,6 +156,7 @@ def counted(kind, *arguments, **environment):
     record(f"signals: {kind}", 0, 1)
 
 
+@pytest.mark.fault
 def test_a_closed_terminal_while_saving(tmp_path, uninterrupted):
     moment = ("trellis.runs.checkpoint:write_and_sync", 3)
     check("search", *moment, "SIGHUP", tmp_path, uninterrupted)

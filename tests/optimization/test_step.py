@@ -200,7 +200,14 @@ def compiled_evaluation(policy_name):
 
 @pytest.mark.parametrize(
     ("method", "policy_name"),
-    [(method, "gaussian" if method == "trpo" else "factors") for method in SETTINGS],
+    [
+        ("trpo", "gaussian"),
+        *(
+            pytest.param(method, "factors", marks=pytest.mark.slow)
+            for method in SETTINGS
+            if method != "trpo"
+        ),
+    ],
 )
 def test_every_method_takes_a_step_on_a_healthy_batch(method, policy_name):
     policy = POLICIES[policy_name]

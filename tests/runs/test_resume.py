@@ -71,6 +71,7 @@ def check(env: str, seed: int, folder: Path) -> None:
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     check("CartPole-v1", 0, tmp_path)
 

@@ -54,7 +54,7 @@ def train_probe(probe, iterations=12, **settings):
 
 
 class TestLearning:
-    @pytest.mark.parametrize("proposal", ["every", "policy"])
+    @pytest.mark.parametrize("proposal", [pytest.param("every", marks=pytest.mark.slow), "policy"])
     def test_what_the_observation_says(self, proposal):
         assert train_probe(probes.ObservationMatters, proposal=proposal) == 1.0
 

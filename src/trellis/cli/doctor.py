@@ -19,7 +19,7 @@ from trellis.cli.errors import say
 
 NEEDED = (
     *("numpy", "scipy", "jax", "jaxtyping", "optax", "safetensors", "gymnasium", "tyro", "rich"),
-    *("threadpoolctl", "cma", "cloudpickle"),
+    *("threadpoolctl", "cma", "cloudpickle", "packaging"),
 )
 """Modules of the required packages."""
 EXTRAS = {
@@ -27,6 +27,7 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "video": ("imageio", "imageio_ffmpeg", "pygame"),
     "tensorboard": ("tensorboardX",),
+    "export": ("onnx", "onnxruntime", "flatbuffers"),
     "tune": ("optuna",),
     "atari": ("ale_py", "numba"),
     "ray": ("ray",),

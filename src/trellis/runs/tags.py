@@ -12,7 +12,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "rollout": ("episode", "rollout", "reward_"),
     "step": (
         *("kl", "max_kl", "surrogate", "step_", "backtracks", "cg_", "gradient_", "entropy"),
-        *("full_steps",),
+        *("full_steps", "normalization_kl"),
     ),
     "critic": ("critic_", "explained_variance"),
     "time": ("iteration", "steps", "seconds_"),
