@@ -81,6 +81,7 @@ def compiled_product(policy, curvature, theta, batch, chunk, budget=1 << 28):
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.slow
 def test_analytic_and_empirical_agree_in_expectation():
     """The covariance of the scores, averaged over actions, is the Fisher matrix."""
     policy = POLICIES["one factor"]

@@ -136,6 +136,7 @@ def check_against_independent_solver(policy, old, batch, starts, rng):
     assert 0 < found.mean_kl <= found.max_kl
 
 
+@pytest.mark.slow
 def test_no_independent_solver_finds_more():
     policy, old, batch, rng = odds_problem()
     check_against_independent_solver(policy, old, batch, 1, rng)

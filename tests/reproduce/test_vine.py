@@ -22,6 +22,7 @@ def small(config: TrainConfig, **vine: int) -> TrainConfig:
     )
 
 
+@pytest.mark.slow
 def test_variances_are_measured_and_plotted(tmp_path, monkeypatch):
     (name, (hopper, _)), _ = variance.tasks().items()
     config = small(hopper, trunks=4, trunk_length=100, states=60, rollout_length=30)

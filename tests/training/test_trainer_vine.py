@@ -65,6 +65,7 @@ class TestLearning:
     def test_where_a_continuous_action_belongs(self):
         assert train_probe(probes.ContinuousTarget, 25) > -0.02
 
+    @pytest.mark.slow
     def test_both_factors_of_an_action(self):
         assert train_probe(probes.FactorsMatter, proposal="uniform") == 2.0
 

@@ -79,7 +79,11 @@ def test_frames_and_rewards_are_gymnasiums():
 def test_the_ends_of_episodes_are_gymnasiums():
     """With the seeds 3 and 9, an episode ends exactly during the screens without action."""
     follow_gymnasium("Boxing", 12, (3, 9), max_frames=25)
-    follow_gymnasium("Boxing", 30, max_frames=45, frame_skip=1)
+
+
+@pytest.mark.slow
+def test_the_ends_of_episodes_are_gymnasiums_with_every_screen():
+    follow_gymnasium("Boxing", 60, max_frames=45, frame_skip=1)
 
 
 @pytest.mark.slow
@@ -98,6 +102,7 @@ def test_the_contract_holds():
     contract.check_handed_out(maker, num_envs=4)
 
 
+@pytest.mark.slow
 def test_the_contract_holds_with_sticky_actions_and_the_maximum_of_two_screens():
     maker = partial(make, "Pong", max_episode_steps=LIMIT, sticky_actions=0.5, actions="factored")
     contract.check_replay(maker, pairs=3, num_envs=2, horizon=6)
