@@ -142,7 +142,7 @@ def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | 
 def _has_finalizers(env: gymnasium.Env) -> bool:
     """Return whether a part of the environment defines `__del__`, as far as it can be copied."""
     memo: dict[int, Any] = {}
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         copy.deepcopy(env, memo)
     return any(hasattr(type(part), "__del__") for part in memo.values())
 
