@@ -52,7 +52,7 @@ def test_the_score_of_cartpole():
 
 
 def test_an_unknown_one_names_others():
-    with pytest.raises(ValueError, match="there are Hopper-v5"):
+    with pytest.raises(ValueError, match="the nearest: Hopper-v5"):
         SavedPolicy.pretrained("Hopper-v4")
     with pytest.raises(ValueError, match=r"no pretrained policy for '\.\./\.\./etc'"):
         SavedPolicy.pretrained("../../etc")
@@ -75,7 +75,7 @@ def test_commands_take_them(tmp_path, monkeypatch, capsys):
     assert main(["export", "pretrained/CartPole-v1", "--format", "numpy"]) == 0
     assert (tmp_path / "CartPole-v1.npz").exists()
     assert main(["eval", "pretrained/CartPole-v9"]) == 2
-    assert "there are CartPole-v1" in capsys.readouterr().err
+    assert "the nearest: CartPole-v1" in capsys.readouterr().err
 
 
 def test_one_is_added_replaced_and_listed(tmp_path, capsys):

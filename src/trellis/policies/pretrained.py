@@ -31,7 +31,7 @@ def pretrained_folder(env_id: str, folder: Path = FOLDER) -> Path:
     if env_id not in ids:
         near = difflib.get_close_matches(env_id, ids, n=3) or ids
         raise ValueError(
-            f"there is no pretrained policy for {env_id!r}; there are {', '.join(near)}."
+            f"there is no pretrained policy for {env_id!r}; the nearest: {', '.join(near)}."
             " `trellis pretrained` lists all"
         )
     return folder / env_id
