@@ -10,7 +10,7 @@ import numpy as np
 import safetensors.numpy
 
 from trellis import checkpoint_format, strict_json
-from trellis.config_file import config_text
+from trellis.config.file import config_text
 from trellis.runs.log_lines import add_checksum
 
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from trellis import TRPO, SavedPolicy
 from trellis.checkpoint_format import load_latest
 from trellis.cli.main import main
-from trellis.config_file import OldRunWarning, has_checksum
+from trellis.config.file import OldRunWarning, has_checksum
 from trellis.runs.log import read_metrics
 
 RUNS = Path(__file__).parent / "data" / "runs"

@@ -20,7 +20,7 @@ from trellis.agent_inputs import (
 )
 from trellis.checkpoint_format import Checkpoint, Header
 from trellis.config import PolicyConfig, TrainConfig
-from trellis.config_changes import changed
+from trellis.config.changes import changed
 from trellis.envs.consent import require_consent
 from trellis.envs.sources import require_source
 from trellis.policies.policy import Policy

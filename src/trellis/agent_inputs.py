@@ -12,7 +12,7 @@ from typing import Any
 from trellis import envs
 from trellis.checkpoint_format import Checkpoint
 from trellis.config import TrainConfig
-from trellis.config_changes import POLICY_ADVICE, POLICY_NAMES
+from trellis.config.changes import POLICY_ADVICE, POLICY_NAMES
 from trellis.envs.sources import require_source
 from trellis.runs.callback import Callback
 from trellis.training.build import MakeEnv

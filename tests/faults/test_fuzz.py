@@ -18,7 +18,7 @@ from tests.forge import forge_bytes, forge_values
 from trellis import strict_json
 from trellis.checkpoint_format import CheckpointError, load
 from trellis.config import TrainConfig, from_json, to_json
-from trellis.config_file import bounded, config_text, read_run_config
+from trellis.config.file import bounded, config_text, read_run_config
 from trellis.envs.consent import require_consent
 from trellis.policies.saved import SavedPolicy
 from trellis.runs import checkpoint

@@ -11,7 +11,7 @@ import pytest
 
 from trellis import presets
 from trellis.cli.main import main
-from trellis.config_file import load_config
+from trellis.config.file import load_config
 from trellis.tuning import spaces, study
 
 optuna = pytest.importorskip("optuna")

@@ -8,7 +8,7 @@ from typing import Any
 
 from trellis import presets
 from trellis.config import TrainConfig
-from trellis.config_file import flatten
+from trellis.config.file import flatten
 from trellis.runs.folder import as_json
 
 NO_OPTIONS = ("schema_version", "env", "preset")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
 from trellis.config import TrainConfig
-from trellis.config_file import MAY_CHANGE, flatten
+from trellis.config.file import MAY_CHANGE, flatten
 from trellis.runs.folder import as_json
 from trellis.runs.log import METRICS, stream_metrics
 from trellis.runs.log_lines import LogError

@@ -22,8 +22,9 @@ from trellis.cli import options
 from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
 from trellis.cli.tracking import TrackerName
-from trellis.config import CONFIG_FILE, SCHEMA_VERSION, TrainConfig, from_json
-from trellis.config_file import load_config
+from trellis.config import CONFIG_FILE, TrainConfig, from_json
+from trellis.config.file import load_config
+from trellis.config.versions import SCHEMA_VERSION
 
 PROGRAM = "trellis train"
 ALIASES = {

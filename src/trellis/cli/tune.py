@@ -54,7 +54,7 @@ def tune(
         import dataclasses
 
         from trellis import presets
-        from trellis.config_file import load_config
+        from trellis.config.file import load_config
 
         for name, value in {"trials": trials, "steps": steps, "evaluations": evaluations}.items():
             if value is not None and value < 1:

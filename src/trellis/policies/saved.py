@@ -25,7 +25,7 @@ from trellis.checkpoint_format import (
     require_values,
 )
 from trellis.config import CONFIG_FILE, TrainConfig
-from trellis.config_file import (
+from trellis.config.file import (
     LOG_FILE,
     differences,
     from_checkpoint,

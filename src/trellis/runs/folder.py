@@ -16,7 +16,7 @@ from typing import Any
 
 from trellis.config import CONFIG_FILE as CONFIG
 from trellis.config import TrainConfig
-from trellis.config_file import config_text, differences, read_run_config, settings_json
+from trellis.config.file import config_text, differences, read_run_config, settings_json
 from trellis.safe_files import is_temporary, is_there, remove_temporaries, write_file
 from trellis.strict_json import shown
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from trellis.config_file import LOG_FILE as METRICS
+from trellis.config.file import LOG_FILE as METRICS
 from trellis.runs.events import TENSORBOARD, Events
 from trellis.runs.log_lines import (
     CHECKSUM,

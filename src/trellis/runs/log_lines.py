@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from trellis import strict_json
-from trellis.config_file import is_known_as_old
+from trellis.config.file import is_known_as_old
 from trellis.strict_json import INT64
 
 CHECKSUM = "checksum"

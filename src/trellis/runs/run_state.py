@@ -23,7 +23,7 @@ from trellis.checkpoint_format import (
     newest_iteration,
 )
 from trellis.config import TrainConfig
-from trellis.config_file import LOG_FILE, from_checkpoint, has_checksum
+from trellis.config.file import LOG_FILE, from_checkpoint, has_checksum
 from trellis.envs.errors import EnvError
 from trellis.policies.saved import require_same_settings
 from trellis.policies.saved_layout import read_count

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from trellis import strict_json
 from trellis.config import TrainConfig
-from trellis.config_file import flatten, settings_json
+from trellis.config.file import flatten, settings_json
 from trellis.runs.events import Events
 from trellis.runs.tags import scalars
 from trellis.safe_files import is_there, read_file, write_file

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trellis.config import TrainConfig
-from trellis.config_changes import changed
+from trellis.config.changes import changed
 
 PARTS = ("step", "estimation", "sampling", "policy")
 """Parts of the settings that have a search space."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trellis import strict_json
 from trellis.config import TrainConfig
-from trellis.config_file import config_text, settings_json
+from trellis.config.file import config_text, settings_json
 from trellis.runs.run import advance, closing
 from trellis.runs.trainers import make_trainer
 from trellis.safe_files import open_file

@@ -16,7 +16,7 @@ from tests.faults.commands import EVERY, READ_LOG, READ_STATE, SHOW_LOG
 from tests.faults.payloads.base import NOBODY, TYPED, Payload, Place
 from tests.forge import forge_rows, forge_values, read_settings
 from trellis import checkpoint_format
-from trellis.config_file import config_text
+from trellis.config.file import config_text
 
 SPARSE_BYTES = 3 << 30
 FILES = {

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from trellis.config import PolicyConfig, TrainConfig, to_json
-from trellis.config_file import (
+from trellis.config.file import (
     OldRunWarning,
     config_text,
     differences,

@@ -9,12 +9,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.test_old_runs import RUNS
-from trellis import config_versions, strict_json
+from trellis import strict_json
 from trellis.checkpoint_format import load_latest
 from trellis.cli.main import main
 from trellis.config import StepConfig, TrainConfig, from_json, to_json
-from trellis.config_file import CHECKSUM, load_config, read_run_config
-from trellis.config_versions import RenamedSettingWarning
+from trellis.config import versions as config_versions
+from trellis.config.file import CHECKSUM, load_config, read_run_config
+from trellis.config.versions import RenamedSettingWarning
 
 
 @pytest.fixture(autouse=True)

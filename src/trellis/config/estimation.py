@@ -1,0 +1,45 @@
+"""Settings of advantages, Q-values, critic and normalization (Sec. 5)."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trellis.config.checks import (
+    AT_LEAST_1,
+    FRACTION,
+    POSITIVE,
+    POSITIVE_SIZES,
+    UNIT_INTERVAL,
+    Checked,
+)
+
+
+@dataclass(frozen=True)
+class EstimationConfig(Checked):
+    """Settings of advantages, Q-values and the critic (Sec. 5; the critic came after the paper)."""
+
+    gamma: float = field(default=0.99, metadata=FRACTION)
+    """Discount factor γ."""
+    gae_lambda: float = field(default=0.95, metadata=UNIT_INTERVAL)
+    """λ of generalized advantage estimation (GAE). Needs a critic."""
+    critic: Literal["none", "linear", "mlp"] = "mlp"
+    """Model of V(s): none (the paper), linear (least squares on features) or mlp (a network)."""
+    baseline: Literal["none", "constant", "time"] = "constant"
+    """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other paths at
+    the same time of their episodes). Only single path without a critic uses it."""
+    critic_hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
+    """Sizes of the critic's hidden tanh layers."""
+    critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)
+    """Adam learning rate of the critic."""
+    critic_epochs: int = field(default=10, metadata=AT_LEAST_1)
+    """Passes over the batch per critic fit."""
+    critic_minibatch: int = field(default=128, metadata=AT_LEAST_1)
+    """Samples per gradient step of the critic."""
+    advantages: Literal["center", "standardize", "raw"] = "standardize"
+    """Scaling of the advantages: center (subtract the mean; the paper's presets), standardize (also
+    divide by the standard deviation) or raw."""
+    discount_states: bool = False
+    """Whether states are weighted by γᵗ (the paper's ρ_π) instead of uniformly."""
+    normalize_observations: bool = True
+    """Whether observations are standardized with running moments and clipped to ±10."""
+    normalize_rewards: bool = True
+    """Whether rewards are divided by the running standard deviation of the discounted return."""

@@ -1,0 +1,21 @@
+"""Settings of the policy network (App. D)."""
+
+from dataclasses import dataclass, field
+
+from trellis.config.checks import POSITIVE_SIZES, Checked
+
+
+@dataclass(frozen=True)
+class PolicyConfig(Checked):
+    """Settings of the policy network π_θ."""
+
+    hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
+    """Sizes of the hidden tanh layers. Empty for a linear policy."""
+    channels: tuple[int, ...] = field(default=(16, 16), metadata=POSITIVE_SIZES)
+    """Channels of the convolutions (4×4, stride 2) that policy and critic use for images."""
+    hidden_biases: bool = True
+    """Whether the hidden layers have biases. The paper's swimmer policy has none."""
+    initial_log_std: float = 0.0
+    """Initial log standard deviation of continuous actions."""
+    output_scale: float = 0.01
+    """Scale of the output layer's initial weights."""
