@@ -133,6 +133,26 @@ def hopper_over_sync_vector_env() -> Figure:
     )
 
 
+def over_gymnasium(env_id: str, num_envs: int = 32) -> Figure:
+    """Return the speed of a batch over one environment of Gymnasium, both with random actions."""
+    env = MujocoBatch(env_id, v5.TASKS[env_id], num_envs)
+    actions = random_actions(env, 8)
+    rival = gymnasium.make(env_id)
+    high = env.action_space.high  # pyright: ignore
+
+    def step_rival() -> None:
+        rival.reset(seed=0)
+        for action in actions.reshape(-1, actions.shape[-1])[: 4 * num_envs]:
+            _, _, terminated, truncated, _ = rival.step(action * high)
+            if terminated or truncated:
+                rival.reset()
+
+    theirs, ours = take_turns(step_rival, lambda: drive(env, actions), rounds=9)
+    rival.close()
+    name = f"{env_id}, {num_envs} environments, all cores, over one of Gymnasium"
+    return Figure(name, 2 * ratio(theirs, ours), 1.8, at_least=True)
+
+
 def run() -> list[Figure]:
     """Return all figures of this group."""
     return [
@@ -140,6 +160,9 @@ def run() -> list[Figure]:
         hopper_over_bare_batch(256),
         hopper_over_sync_vector_env(),
         paper_hopper_over_bare_batch(),
+        over_gymnasium("Ant-v5"),
+        over_gymnasium("Humanoid-v5"),
+        over_gymnasium("HumanoidStandup-v5"),
     ]
 
 

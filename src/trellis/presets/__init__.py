@@ -19,6 +19,7 @@ PRESETS: dict[str, Preset] = {**MODERN, **PAPER, **ATARI}
 BY_ENVIRONMENT = {
     "Ant-v5": "modern/mujoco",
     "Humanoid-v5": "modern/mujoco",
+    "HumanoidStandup-v5": "modern/mujoco",
     "InvertedPendulum-v5": "modern/mujoco",
     "Pusher-v5": "modern/mujoco",
     "Reacher-v5": "modern/mujoco",

@@ -31,7 +31,29 @@ OPTIONS = {
     "InvertedPendulum-v5": {"reset_noise_scale": 0.05},
     "InvertedDoublePendulum-v5": {"healthy_reward": 3.0, "frame_skip": 3},
     "Reacher-v5": {"reward_dist_weight": 2.0, "reward_control_weight": 0.1},
+    "Pusher-v5": {"reward_near_weight": 0.1, "reward_dist_weight": 2.0, "frame_skip": 3},
+    "Ant-v5": {
+        "main_body": "front_left_leg",
+        "contact_force_range": (-0.5, 2.0),
+        "contact_cost_weight": 0.1,
+        "healthy_z_range": (0.4, 0.9),
+        "exclude_current_positions_from_observation": False,
+        "frame_skip": 2,
+    },
+    "Humanoid-v5": {
+        "include_cvel_in_observation": False,
+        "contact_cost_weight": 1e-3,
+        "contact_cost_range": (-np.inf, 5.0),
+        "healthy_z_range": (1.2, 2.0),
+        "frame_skip": 3,
+    },
+    "HumanoidStandup-v5": {
+        "include_cfrc_ext_in_observation": False,
+        "impact_cost_weight": 1e-3,
+        "frame_skip": 3,
+    },
 }
+SLOW_PHYSICS = ("Ant-v5", "Humanoid-v5", "HumanoidStandup-v5")
 
 
 def compare(env_id: str, seeds: int, steps: int, **options) -> None:
@@ -67,12 +89,12 @@ def compare(env_id: str, seeds: int, steps: int, **options) -> None:
 
 @pytest.mark.parametrize("env_id", v5.TASKS)
 def test_equals_gymnasium(env_id):
-    compare(env_id, seeds=3, steps=120)
+    compare(env_id, seeds=3, steps=40 if env_id in SLOW_PHYSICS else 120)
 
 
 @pytest.mark.parametrize("env_id", OPTIONS)
 def test_options_have_the_same_meaning(env_id):
-    compare(env_id, seeds=2, steps=60, **OPTIONS[env_id])
+    compare(env_id, seeds=2, steps=30 if env_id in SLOW_PHYSICS else 60, **OPTIONS[env_id])
 
 
 @pytest.mark.slow
@@ -85,7 +107,7 @@ def test_time_limit_truncates_where_gymnasium_does():
     compare("Reacher-v5", seeds=1, steps=101)
 
 
-@pytest.mark.parametrize("env_id", ["Hopper-v5", "trellis/PaperWalker-v0"])
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "trellis/PaperWalker-v0", "Ant-v5"])
 def test_thread_counts_do_not_change_a_bit(env_id):
     def run(nthread: int) -> bytes:
         env, rng = trellis.envs.make(env_id, 13, nthread=nthread), np.random.default_rng(0)

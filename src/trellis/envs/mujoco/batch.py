@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 from trellis.envs.errors import EnvRaisedError
+from trellis.envs.mujoco.contact_batch import ContactBatch
 from trellis.envs.mujoco.task import Batch, MujocoTask, Physics, SimulationError, Values, model_path
 
 # pyright: reportAttributeAccessIssue=false
@@ -43,7 +44,8 @@ class MujocoBatch(BatchEnv):
         if self.model.ntree == 1:
             # One tree is one island: the search for islands costs time and changes no bit.
             self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND.value
-        self._batch = Batch(self.model, num_envs, nthread)
+        simulations = ContactBatch if task.contact_forces else Batch
+        self._batch = simulations(self.model, num_envs, nthread)
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._state = self._batch.state
         self._initial = self._state[0].copy()
@@ -60,6 +62,7 @@ class MujocoBatch(BatchEnv):
             self.model.qpos0.copy(),
             self.model.actuator_gear[:, 0].copy(),
             float(-self.model.opt.gravity[2] * self.model.body_mass.sum()),
+            np.zeros((num_envs, 2)),
         )
         self._observation = task.observe(self._physics, self.options)
         self._renderer: mujoco.Renderer | None = None
@@ -79,17 +82,24 @@ class MujocoBatch(BatchEnv):
         self._state[ids, self._coordinates] = coordinates
         if self.task.forward_at_reset and ids.size:
             self._run(self._batch.forward, np.unique(ids))  # MuJoCo requires ascending order
-        observation = self.task.observe(self._physics.rows(coordinates, ids), self.options)
+        rows = self._physics.rows(coordinates, ids)
+        observation = self.task.observe(rows, self.options)
+        if self.task.position is not None:
+            self._physics.position[ids] = self.task.position(rows, self.model, self.options)
         self._observation[ids] = observation
         return observation
 
     def _step(self, actions: Values, active: NDArray[np.bool_]) -> Step:
         everyone = active is self._all_active or bool(active.all())
-        before = self._physics.qpos.copy()
+        position = self.task.position
+        before = (self._physics.qpos if position is None else self._physics.position).copy()
         ids = None if everyone else np.flatnonzero(active)
         rows = slice(None) if ids is None else ids
         self._ctrl[rows] = actions[rows]
         self._run(self._batch.step, ids, nstep=self.options.frame_skip)
+        if position is not None:
+            moved = position(self._physics, self.model, self.options)
+            self._physics.position[rows] = moved[rows]
         observation = self.task.observe(self._physics, self.options)
         reward, terminated, self.info = self.task.outcome(
             self._physics, before, actions, self.options
@@ -103,9 +113,17 @@ class MujocoBatch(BatchEnv):
         return Step(observation, reward, terminated, np.zeros(self.num_envs, bool))
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
-        return {"state": self._state[ids], "observation": self._observation[ids]}
+        snapshot = {"state": self._state[ids], "observation": self._observation[ids]}
+        if self.task.position is not None:
+            snapshot["position"] = self._physics.position[ids]
+        return snapshot
 
     def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> Values:
+        if not self._snapshot(ids[:0]).keys() <= snapshot.keys():
+            raise ValueError(
+                f"{self.env_id}: the snapshot has {', '.join(sorted(snapshot))}: it belongs to"
+                " another task, or to another version of Trellis"
+            )
         state, observation = snapshot["state"], snapshot["observation"]
         if state.shape[1:] != self._initial.shape:
             raise ValueError(
@@ -115,6 +133,8 @@ class MujocoBatch(BatchEnv):
             )
         self._state[ids] = state
         self._observation[ids] = observation
+        if self.task.position is not None:
+            self._physics.position[ids] = snapshot["position"]
         return np.array(observation)
 
     def _run(self, call: Callable[..., None], ids: NDArray[np.int64] | None, **how: Any) -> None:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis import rng
+from trellis.envs.mujoco.runners import coordinates, within
 from trellis.envs.mujoco.task import MujocoTask, Outcome, Physics, TaskOptions, Values
-from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH, coordinates, within
+from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH
 
 # pyright: reportAttributeAccessIssue=false
 # MuJoCo's bindings come without type stubs.

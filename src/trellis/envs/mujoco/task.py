@@ -64,6 +64,8 @@ class Physics(NamedTuple):
     """Torque of each actuator for a control of 1."""
     weight: float
     """Weight of the whole body in newtons."""
+    position: Values
+    """Position whose change is the velocity, for tasks with `MujocoTask.position`."""
 
     def rows(self, coordinates: Values, ids: NDArray[np.int64]) -> "Physics":
         """Return the physics of the environments `ids` with new coordinates."""
@@ -104,7 +106,8 @@ class MujocoTask:
     observe: Callable[[Physics, TaskOptions], Values]
     """Function (physics, options) -> observations, in a new array."""
     outcome: Callable[[Physics, Values, Values, TaskOptions], Outcome]
-    """Function (physics, qpos before the step, actions, options) -> outcome."""
+    """Function (physics, qpos before the step, actions, options) -> outcome. Tasks with `position`
+    get that before the step instead of qpos."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Names and defaults of the task's options."""
     max_episode_steps: int = 1000
@@ -114,6 +117,12 @@ class MujocoTask:
     forward_at_reset: bool = False
     """Whether the first observation needs derived arrays, which mj_forward computes. mj_forward
     does not change the state, not even its warm start."""
+    contact_forces: bool = False
+    """Whether the task needs `cfrc_ext` after a step, which `ContactBatch` computes."""
+    position: Callable[[Physics, "mujoco.MjModel", TaskOptions], Values] | None = None
+    """Function (physics, model, options) -> derived position of each body. Its value before a step
+    takes the place of qpos in `outcome`. It is not a function of the state, so snapshots hold it.
+    """
     load: Callable[[str, TaskOptions], "mujoco.MjModel"] = lambda path, _: (
         mujoco.MjModel.from_xml_path(path)
     )
