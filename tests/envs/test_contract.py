@@ -18,7 +18,15 @@ SMALL = (
 )
 IDS = (*SMALL, *v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
 MAKERS = {env_id: partial(trellis.envs.make, env_id, max_episode_steps=LIMIT) for env_id in IDS}
-every_environment = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+MAKERS["Ant-v5"] = partial(MAKERS["Ant-v5"], frame_skip=1)  # a fifth of the physics
+SLOW = ("Humanoid-v5", "HumanoidStandup-v5")
+every_environment = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=env_id, marks=pytest.mark.slow if env_id in SLOW else ())
+        for env_id, make in MAKERS.items()
+    ],
+)
 
 
 @every_environment

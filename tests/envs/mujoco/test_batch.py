@@ -89,12 +89,12 @@ def compare(env_id: str, seeds: int, steps: int, **options) -> None:
 
 @pytest.mark.parametrize("env_id", v5.TASKS)
 def test_equals_gymnasium(env_id):
-    compare(env_id, seeds=3, steps=40 if env_id in SLOW_PHYSICS else 120)
+    compare(env_id, seeds=3, steps=15 if env_id in SLOW_PHYSICS else 120)
 
 
 @pytest.mark.parametrize("env_id", OPTIONS)
 def test_options_have_the_same_meaning(env_id):
-    compare(env_id, seeds=2, steps=30 if env_id in SLOW_PHYSICS else 60, **OPTIONS[env_id])
+    compare(env_id, seeds=2, steps=12 if env_id in SLOW_PHYSICS else 60, **OPTIONS[env_id])
 
 
 @pytest.mark.slow
