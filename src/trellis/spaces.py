@@ -1,7 +1,7 @@
 """Translates between the spaces of an environment and the arrays of a policy.
 
-Observations become float32 features, except pictures, which stay bytes. Actions that a policy
-samples become actions that the environment accepts.
+Observations become float32 features, except pictures (`pictures.py`), which stay bytes. Actions
+that a policy samples become actions that the environment accepts.
 """
 
 import math
@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trellis.pictures import PictureRule, picture_layout
+
 Space: TypeAlias = spaces.Space[Any]
 """A Gymnasium space."""
 Spaces = tuple[Space, Space]
@@ -20,23 +22,17 @@ Observation: TypeAlias = Any
 """An array with a row per environment, or (Dict and Tuple spaces) a pytree of such arrays."""
 Encoder = Callable[[Observation], NDArray[Any]]
 """A function from a batch of observations to features."""
-MOST_FRAMES = 16
-"""Largest stack of pictures; it tells (frames, height, width) from (height, width, colours)."""
-WHITE = 255
-"""Largest value of a pixel."""
-SMALLEST_PICTURE = 10
-"""Smallest height and width of a picture: two convolutions reduce it to one pixel."""
 
 
 class PictureFeatures(int):
     """Number of values of a picture, with the picture's shape as an attribute.
 
     Args:
-        shape: (frames, height, width).
+        shape: (channels, height, width); channels are frames, colours or both.
     """
 
     shape: tuple[int, int, int]
-    """Shape of the picture, (frames, height, width)."""
+    """Shape of the picture, (channels, height, width)."""
 
     def __new__(cls, shape: tuple[int, int, int]) -> "PictureFeatures":
         """Return the number of values of a picture of this shape."""
@@ -58,15 +54,16 @@ class UnsupportedSpaceError(ValueError):
     """The observation space or action space is not supported by any policy."""
 
 
-def observation_encoder(space: Space) -> tuple[int, Encoder]:
+def observation_encoder(space: Space, pictures: PictureRule = "convolve") -> tuple[int, Encoder]:
     """Return the number of features of a space, and the function that computes them for a batch.
 
     Features are rows of float32. Boxes are flattened, categories become one-hot vectors, and the
-    parts of a Dict or Tuple are concatenated in order. Pictures that are the whole observation stay
-    bytes.
+    parts of a Dict or Tuple are concatenated in order. Pictures that are the whole observation
+    become bytes (channels, height, width).
 
     Args:
         space: Observation space of one environment.
+        pictures: Which boxes of bytes are pictures (`policy.pictures` of the settings).
 
     Returns:
         The number of features (`PictureFeatures` for pictures), and the encoder.
@@ -79,9 +76,9 @@ def observation_encoder(space: Space) -> tuple[int, Encoder]:
         >>> features, encode(np.array([0, 2])).tolist()
         (3, [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     """
-    pictures = picture_shape(space)
-    if pictures is not None:
-        return PictureFeatures(pictures), np.asarray
+    layout = picture_layout(space, pictures)
+    if layout is not None:
+        return PictureFeatures(layout.shape), layout
     return _row_encoder(space)
 
 
@@ -118,18 +115,6 @@ def _row_encoder(space: Space) -> tuple[int, Encoder]:
         " MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the environment, for"
         " example with gymnasium.wrappers.FlattenObservation or TransformObservation"
     )
-
-
-def picture_shape(space: Space) -> tuple[int, int, int] | None:
-    """Return (frames, height, width) if the observations are stacks of pictures, else None."""
-    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
-        return None
-    frames, height, width = space.shape
-    if frames > MOST_FRAMES or min(height, width) < SMALLEST_PICTURE:
-        return None
-    if not np.all(space.high == WHITE):  # for example a map of objects in 0 and 1
-        return None
-    return frames, height, width
 
 
 def action_kind(space: Space) -> int | tuple[int, ...]:

@@ -224,7 +224,7 @@ def test_a_folder_that_holds_a_run_has_its_own_exit_code(folder, capsys):
         ({"stepp": {}}, "the configuration has no setting stepp; did you mean step?"),
         (
             {"schema_version": 99},
-            "schema_version must be 1 to 2, got 99; use the version of trellis-rl",
+            "schema_version must be 1 to 3, got 99; use the version of trellis-rl",
         ),
         ({"env": None}, "the configuration has no env; add it"),
     ],

@@ -42,11 +42,28 @@ def test_other_methods_and_the_new_max_kl_stay():
         assert from_json(now).step.method == "max-kl"
 
 
-@pytest.mark.parametrize("version", [0, 3, None, "1", True])
+@pytest.mark.parametrize("version", [0, 4, None, "1", True])
 def test_unknown_versions_are_refused(version):
     values = {**to_json(TrainConfig("CartPole-v1")), "schema_version": version}
-    with pytest.raises(ValueError, match="schema_version must be 1 to 2"):
+    with pytest.raises(ValueError, match="schema_version must be 1 to 3"):
         from_json(values)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "rule"),
+    [
+        ("CarRacing-v3", {}, "frames-first"),
+        ("mine:Mine-v0", {}, "frames-first"),
+        ("ALE/Pong-v5", {"obs_type": "rgb"}, "frames-first"),
+        ("ale_py:ALE/Pong-v5", {}, "convolve"),
+        ("Hopper-v5", {}, "convolve"),
+    ],
+)
+def test_pictures_of_earlier_versions_stay_as_they_were(env, options, rule):
+    values = {**to_json(TrainConfig(env, options)), "schema_version": 2}
+    del values["policy"]["pictures"]
+    assert from_json(values).policy.pictures == rule
+    assert from_json({**values, "schema_version": 3}).policy.pictures == "convolve"
 
 
 def test_a_config_file_of_version_1_is_converted(tmp_path):

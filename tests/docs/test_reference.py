@@ -11,10 +11,11 @@ from tools.docs import generate, public_names
 from trellis import config
 from trellis.cli.main import COMMANDS
 from trellis.optimization.step import Status
+from trellis.pictures import LARGEST_SIDE, picture_layout
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.runs.log_lines import CHECKSUM
 from trellis.sampling.proposals import MAX_ENUMERATED, ProposalError, choose_proposal
-from trellis.spaces import UnsupportedSpaceError, action_kind, observation_encoder, picture_shape
+from trellis.spaces import UnsupportedSpaceError, action_kind, observation_encoder
 
 ROOT = generate.ROOT
 REFERENCE = ROOT / "docs/reference"
@@ -132,14 +133,20 @@ def test_spaces_are_supported_as_described():
 
 def test_pictures_are_as_described():
     def is_picture(shape, high=255, kind=np.uint8):
-        return picture_shape(spaces.Box(0, high, shape, kind)) is not None
+        return picture_layout(spaces.Box(0, high, shape, kind)) is not None
 
     assert is_picture((16, 10, 10))
-    assert not is_picture((17, 10, 10))
+    assert not is_picture((17, 20, 20))
     assert not is_picture((4, 9, 10))
     assert not is_picture((4, 10, 10), high=1)
     assert not is_picture((4, 10, 10), kind=np.float32)
-    assert not is_picture((84, 84, 3))
+    assert is_picture((84, 84, 3))
+    assert is_picture((84, 84))
+    assert is_picture((4, 84, 84, 3))
+    assert not is_picture((7, 7, 3))
+    assert not is_picture((8, 84, 84, 3))
+    page = (REFERENCE / "spaces.md").read_text("utf-8")
+    assert f"longer than {LARGEST_SIDE} pixels" in page
 
 
 @pytest.mark.parametrize(

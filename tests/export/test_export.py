@@ -36,6 +36,8 @@ import numpy as np
 """Start of a program that can import neither JAX nor Trellis."""
 VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float64)
 PICTURE = spaces.Box(0, 255, (2, 22, 19), np.uint8)
+COLOURS = spaces.Box(0, 255, (22, 19, 3), np.uint8)
+LARGE = spaces.Box(0, 255, (2, 20, 140, 3), np.uint8)  # Two frames that are reduced.
 TREE = spaces.Dict(
     {
         "place": spaces.Box(-1.0, 1.0, (2, 3), np.float32),
@@ -56,10 +58,18 @@ ACTIONS = {
     "table": spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]), start=np.array([[0, 1], [5, 0]])),
     "binary": spaces.MultiBinary(4),
 }
-OBSERVATIONS = {"vector": VECTOR, "picture": PICTURE, "tree": TREE}
+OBSERVATIONS = {
+    "vector": VECTOR,
+    "picture": PICTURE,
+    "colour picture": COLOURS,
+    "large picture": LARGE,
+    "tree": TREE,
+}
 CASES = [
     *(("vector", action, {}) for action in ACTIONS),
     *(("picture", action, {}) for action in ("mean", "discrete", "factored")),
+    ("colour picture", "discrete", {}),
+    ("large picture", "mean", {}),
     *(("tree", action, {}) for action in ("stretched", "table")),
     ("vector", "mean", {"normalize_observations": False}),
     ("picture", "discrete", {"normalize_observations": False}),
@@ -83,7 +93,7 @@ def make(observation="vector", action="mean", options=None, seed=0):
     policy = build_policy(config.policy, *pair)
     rng = np.random.default_rng(seed)
     shape = moments_shape(observation_encoder(pair[0])[0])
-    scale, offset = (40.0, 100.0) if observation == "picture" else (2.0, 0.5)
+    scale, offset = (40.0, 100.0) if "picture" in observation else (2.0, 0.5)
     data = offset + scale * rng.standard_normal((200, *shape))
     theta = policy.init(rng) + 0.1 * rng.standard_normal(policy.num_params).astype(np.float32)
     return SavedPolicy(policy, theta, Moments.of(data, shape), pair, config)

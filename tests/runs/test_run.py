@@ -132,7 +132,7 @@ def test_a_run_is_a_folder(tmp_path):
     state = run(tmp_path / "a" / "run")
     path = tmp_path / "a" / "run"
     assert {p.name for p in path.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
-    assert json.loads((path / "config.json").read_text())["schema_version"] == 2
+    assert json.loads((path / "config.json").read_text())["schema_version"] == 3
     assert read_config(path) == CONFIG
     rows = read_metrics(path)
     assert [row["iteration"] for row in rows] == list(range(1, 11))

@@ -61,6 +61,23 @@ class Colours(Pictures):
         return step
 
 
+def test_stacks_of_colours_share_their_frames():
+    """Two colour pictures in a stack: each step adds the three colours of a new one."""
+    rng = np.random.default_rng(0)
+    shown = rng.integers(256, size=(8, 2, 3, 12, 11), dtype=np.uint8)  # time, env, colour, …
+    stacks = np.concatenate([shown[:-1], shown[1:]], axis=2)
+    buffer = buffers.PictureBuffer((6, 2), unchanged, stacks[0])
+    lane = slice(0, 2)
+    for t in range(6):
+        assert np.array_equal(buffer.gather(t, lane, stacks[t]), stacks[t])
+        buffer.advance(lane, stacks[t], stacks[t + 1])
+    assert buffer._store.count == 2 * 6 + 6 * 2 * 3
+    capacity = len(buffer._store.frames)
+    assert buffer._store.count <= capacity <= 3 * (12 + 12 // buffers.RESERVE) + 2 * 6 * 2
+    stored = buffer.rebuild(buffer.stored["observation"])
+    assert np.array_equal(np.asarray(stored), stacks[:6])
+
+
 class ByTurns(Pictures):
     """Environments in two lanes; it checks that both are sent before the first is received."""
 

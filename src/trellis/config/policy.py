@@ -1,6 +1,7 @@
 """Settings of the policy network (App. D)."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trellis.config.checks import POSITIVE_SIZES, Checked
 
@@ -13,6 +14,9 @@ class PolicyConfig(Checked):
     """Sizes of the hidden tanh layers. Empty for a linear policy."""
     channels: tuple[int, ...] = field(default=(16, 16), metadata=POSITIVE_SIZES)
     """Channels of the convolutions (4×4, stride 2) that policy and critic use for images."""
+    pictures: Literal["convolve", "frames-first", "flatten"] = "convolve"
+    """Which observations of bytes get convolutions: all pictures (convolve), those of shape
+    (frames, height, width) without reduction (frames-first), or none (flatten)."""
     hidden_biases: bool = True
     """Whether the hidden layers have biases. The paper's swimmer policy has none."""
     initial_log_std: float = 0.0

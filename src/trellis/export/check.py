@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from gymnasium import spaces
 
-from trellis.export.program import ExportError, Program, categories, input_arrays
+from trellis.export.program import ExportError, Program, categories, input_arrays, layout_of
 from trellis.moments import Moments
+from trellis.pictures import PictureLayout
 from trellis.policies.distributions import Categoricals
 from trellis.policies.saved import SavedPolicy
-from trellis.spaces import Observation, Space, box_range, observation_encoder, picture_shape
+from trellis.spaces import Observation, Space, box_range, observation_encoder
 
 OBSERVATIONS = 1000
 """Number of observations that an export is checked on."""
@@ -82,7 +83,7 @@ def _error(
 
 
 def _logits(saved: SavedPolicy, observation: Observation) -> np.ndarray:
-    encode = observation_encoder(saved.spaces[0])[1]
+    encode = observation_encoder(saved.spaces[0], saved.config.policy.pictures)[1]
     features = saved.normalizer(encode(observation))
     return np.asarray(saved.policy.outputs(saved.theta, features), np.float64)
 
@@ -101,23 +102,24 @@ def _choices(saved: SavedPolicy, logits: np.ndarray, actions: np.ndarray) -> np.
 
 def _batches(saved: SavedPolicy, rng: np.random.Generator) -> Iterator[Observation]:
     """Yield observations in batches."""
-    space = saved.spaces[0]
+    space, layout = saved.spaces[0], layout_of(saved)
     for start in range(0, OBSERVATIONS, BATCH):
         rows = np.arange(start, start + BATCH)
-        if picture_shape(space):
-            yield _pictures(saved, rng, rows)
+        if layout:
+            yield _pictures(saved, layout, rng, rows)
         else:
             yield _Vectors(saved.observation_moments, rng, rows).observe(space)
 
 
-def _pictures(saved: SavedPolicy, rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+def _pictures(
+    saved: SavedPolicy, layout: PictureLayout, rng: np.random.Generator, rows: np.ndarray
+) -> np.ndarray:
     """Return random bytes in even rows and noisy mean pictures in odd ones."""
-    shape = (len(rows), *(saved.spaces[0].shape or ()))
-    noise = rng.integers(0, 256, shape, dtype=np.uint8)
+    noise = rng.integers(0, 256, (len(rows), *layout.space_shape), dtype=np.uint8)
     moments = saved.observation_moments
-    near = moments.mean + moments.std * rng.standard_normal(shape)
-    even = (rows % 2 == 0)[:, None, None, None]
-    return np.where(even, noise, np.clip(near, 0, 255).astype(np.uint8))
+    near = moments.mean + moments.std * rng.standard_normal((len(rows), *layout.shape))
+    noise[rows % 2 == 1] = layout.invert(np.clip(near, 0, 255).astype(np.uint8))[rows % 2 == 1]
+    return noise
 
 
 class _Vectors:

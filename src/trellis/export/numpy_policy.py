@@ -16,6 +16,13 @@ def convolve(x, kernel):
     return np.tensordot(windows, kernel, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
 
 
+def mean_pool(x, side):
+    """Return the means of blocks of side × side pixels."""
+    rows, columns = (size // side for size in x.shape[2:])
+    x = x[:, :, : rows * side, : columns * side]
+    return x.reshape(*x.shape[:2], rows, side, columns, side).mean(axis=(3, 5))
+
+
 def argmax(x, sizes):
     """Return the index of the largest value in each group of columns."""
     parts = np.split(x, np.cumsum(sizes)[:-1], axis=1)
@@ -32,6 +39,8 @@ OPERATIONS = {
     "round": lambda x, _: np.rint(x),
     "tanh": lambda x, _: np.tanh(x),
     "reshape": lambda x, shape: x.reshape(len(x), *shape),
+    "transpose": lambda x, order: x.transpose(order),
+    "mean_pool": mean_pool,
     "cast": lambda x, like: x.astype(like.dtype),
     "one_hot": lambda x, c: (x[:, c[0]] == c[1]).astype(np.float32),
     "convolve": convolve,

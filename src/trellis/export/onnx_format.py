@@ -133,6 +133,11 @@ class _Graph:
         if name == "reshape":
             shape = np.concatenate([[0], constant])  # 0 keeps the batch axis.
             return self.node("Reshape", [value, self._constant(shape)])
+        if name == "transpose":
+            return self.node("Transpose", [value], perm=constant.tolist())
+        if name == "mean_pool":
+            side = [int(constant)] * 2
+            return self.node("AveragePool", [value], kernel_shape=side, strides=side)
         second = self._constant(constant)
         if name == "convolve":
             return self.node("Conv", [value, second], strides=[STRIDE, STRIDE])

@@ -9,6 +9,8 @@ leading batch axis.
 | minimum, maximum | min(x, c), max(x, c) |
 | round, tanh | to the nearest integer, halves to the even one; tanh x |
 | reshape | rows of shape c |
+| transpose | x with its axes in the order of c |
+| mean_pool | means of blocks of c × c pixels; rows and columns that fill no block are dropped |
 | cast | x with the data type of c |
 | one_hot | columns x[:, c[0]] == c[1] as 0 and 1 |
 | convolve | windows of 4×4 pixels with stride 2; c has shape (out, in, 4, 4) |
@@ -23,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from trellis.pictures import PictureLayout, picture_layout
 from trellis.policies.convolutions import LEVELS, WHITE, ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP, Network
@@ -33,7 +36,7 @@ from trellis.policies.normalizer import (
     Standardizer,
 )
 from trellis.policies.saved import SavedPolicy
-from trellis.spaces import Observation, Space, box_range, picture_shape
+from trellis.spaces import Observation, Space, box_range
 
 OBSERVATION = "observation"
 """Name of the input. Parts of a Dict or Tuple append theirs: observation.position."""
@@ -91,7 +94,7 @@ def build_program(saved: SavedPolicy) -> Program:
     weights, _ = saved.policy.unflatten(saved.theta.astype(np.float32))
     dtype, actions = _action(saved)
     operations = (*_normalize(saved), *_network(saved.policy.network, weights), *actions)
-    inputs = tuple(_inputs(saved.spaces[0]))
+    inputs = tuple(_inputs(saved.spaces[0], layout_of(saved)))
     return Program(inputs, operations, saved.spaces[1].shape or (), dtype)
 
 
@@ -106,20 +109,26 @@ def input_arrays(program: Program, observation: Observation) -> list[np.ndarray]
     return arrays
 
 
-def _inputs(space: Space, path: tuple[str | int, ...] = ()) -> Iterator[Input]:
+def layout_of(saved: SavedPolicy) -> PictureLayout | None:
+    """Return how the observations of a policy become pictures; None if they do not."""
+    return picture_layout(saved.spaces[0], saved.config.policy.pictures)
+
+
+def _inputs(
+    space: Space, layout: PictureLayout | None, path: tuple[str | int, ...] = ()
+) -> Iterator[Input]:
     """Yield the arrays of an observation in the order in which the encoder joins them."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
-            yield from _inputs(part, (*path, key))
+            yield from _inputs(part, None, (*path, key))
         return
     if isinstance(space, spaces.Tuple):
         for index, part in enumerate(space.spaces):
-            yield from _inputs(part, (*path, index))
+            yield from _inputs(part, None, (*path, index))
         return
     name = ".".join([OBSERVATION, *map(str, path)])
-    if not path and picture_shape(space):
-        cast = Operation("cast", np.zeros((), np.float32))
-        yield Input(name, space, path, np.dtype(np.uint8), (cast,))
+    if layout:
+        yield Input(name, space, path, np.dtype(np.uint8), tuple(_picture(layout)))
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         sizes, starts = categories(space)
         columns = np.repeat(np.arange(len(sizes)), sizes)
@@ -133,6 +142,22 @@ def _inputs(space: Space, path: tuple[str | int, ...] = ()) -> Iterator[Input]:
         yield Input(name, space, path, np.dtype(np.float32), (flat,))
 
 
+def _picture(layout: PictureLayout) -> Iterator[Operation]:
+    """Yield the operations from an observation to a picture (channels, height, width)."""
+    yield Operation("cast", np.zeros((), np.float32))
+    order = (0, *(axis + 1 for axis in layout.axes))
+    if order != tuple(range(len(order))):
+        yield Operation("transpose", np.array(order))
+    if layout.ordered != layout.whole:
+        yield _reshape(*layout.whole)
+    if layout.block > 1:
+        yield Operation("mean_pool", np.array(layout.block))
+        # Halves are rounded up. A quarter of the smallest difference decides them, so that rounding
+        # errors of a runtime cannot.
+        yield Operation("add", np.array(0.25 / layout.block**2, np.float32))
+        yield Operation("round")
+
+
 def categories(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[list[int], list[int]]:
     """Return the size and the first value of each factor."""
     if isinstance(space, spaces.Discrete):
@@ -143,7 +168,7 @@ def categories(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[list[int]
 
 def _normalize(saved: SavedPolicy) -> list[Operation]:
     """Return the operations from features to the values that the first layer multiplies."""
-    normalizer, pictures = saved.normalizer, picture_shape(saved.spaces[0])
+    normalizer, pictures = saved.normalizer, layout_of(saved)
     if isinstance(normalizer, Standardizer | PictureStandardizer):
         operations = [
             Operation("subtract", normalizer.mean),

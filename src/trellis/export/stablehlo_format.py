@@ -76,6 +76,7 @@ OPERATIONS = {
     "round": lambda x, _: jnp.rint(x),
     "tanh": lambda x, _: jnp.tanh(x),
     "reshape": lambda x, shape: jnp.reshape(x, (x.shape[0], *shape)),
+    "transpose": lambda x, order: jnp.transpose(x, tuple(map(int, order))),
     "cast": lambda x, like: x.astype(jax.dtypes.canonicalize_dtype(like.dtype)),
     "convolve": _convolve,
     "argmax": _argmax,

@@ -5,6 +5,7 @@ actions get categorical factors (App. D).
 """
 
 from trellis.config import PolicyConfig
+from trellis.pictures import PictureRule
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
@@ -33,7 +34,7 @@ def build_policy(config: PolicyConfig, observation_space: Space, action_space: S
         >>> build_policy(PolicyConfig(hidden=(8,)), observations, actions).num_params
         58
     """
-    features, _ = observation_encoder(observation_space)
+    features, _ = observation_encoder(observation_space, config.pictures)
     distribution = _distribution(action_space)
     hidden, outputs, scale = config.hidden, distribution.num_outputs, config.output_scale
     if isinstance(features, PictureFeatures):
@@ -48,7 +49,13 @@ def build_policy(config: PolicyConfig, observation_space: Space, action_space: S
     return Policy(network, distribution, config.initial_log_std)
 
 
-def require_fit(policy: Policy, observation_space: Space, action_space: Space, name: str) -> None:
+def require_fit(
+    policy: Policy,
+    observation_space: Space,
+    action_space: Space,
+    name: str,
+    pictures: PictureRule = "convolve",
+) -> None:
     """Raise a ValueError if a policy does not fit the spaces of an environment.
 
     Only networks and distributions of Trellis are checked; a user's own classes are not.
@@ -58,15 +65,15 @@ def require_fit(policy: Policy, observation_space: Space, action_space: Space, n
         observation_space: Observation space of the environment.
         action_space: Action space of the environment.
         name: Id of the environment, for the message.
+        pictures: Which boxes of bytes are pictures (`policy.pictures` of the settings).
     """
-    features, _ = observation_encoder(observation_space)
+    features, _ = observation_encoder(observation_space, pictures)
     network, distribution = policy.network, policy.distribution
     if isinstance(distribution, DiagGaussian | Categoricals):
         wanted = _distribution(action_space)
         _require_equal("actions", "distribution", distribution, wanted, name)
-    pictures = isinstance(features, PictureFeatures)
-    if isinstance(network, ConvNet if pictures else MLP):
-        inputs = features.shape if pictures else features
+    inputs = features.shape if isinstance(features, PictureFeatures) else features
+    if isinstance(network, MLP if isinstance(inputs, int) else ConvNet):
         _require_equal("observations", "network's inputs", network.inputs, inputs, name)
 
 

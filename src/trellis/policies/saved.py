@@ -209,7 +209,7 @@ class SavedPolicy:
 
     @functools.cached_property
     def _encode(self) -> Encoder:
-        return observation_encoder(self.spaces[0])[1]
+        return observation_encoder(self.spaces[0], self.config.policy.pictures)[1]
 
     @functools.cached_property
     def normalizer(self) -> Normalizer:

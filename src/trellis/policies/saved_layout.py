@@ -51,7 +51,7 @@ def read_layout(
     spaces = spaces or read_spaces(values, config.env)
     try:
         policy = policy or build_policy(config.policy, *spaces)
-        shape = moments_shape(observation_encoder(spaces[0])[0])
+        shape = moments_shape(observation_encoder(spaces[0], config.policy.pictures)[0])
     except ValueError as error:
         raise MismatchError(
             f"the settings do not fit the spaces of {config.env}: {error}"

@@ -18,6 +18,8 @@ from trellis.sampling.samples import PathState, Samples
 RESERVE = 16
 """Share of spare room in a frame store: 1/RESERVE of the number of steps. New episodes need it for
 the frames of their first stack."""
+COLOURS = 3
+"""Number of colours of a frame that is not grayscale."""
 FRAMES_FOR_STATISTICS = 1024
 """Approximate number of raw frames kept per iteration, for the statistics of pixels."""
 
@@ -84,8 +86,8 @@ class ObservationBuffer:
 class PictureBuffer(ObservationBuffer):
     """Observations that are stacks of frames, stored as indices into a `FrameStore`.
 
-    If a stack has shifted by one frame, only its last frame is new. Otherwise, as for the channels
-    of a colour picture, all its frames are new.
+    If a stack has shifted by one frame, or by the three colours of one, only these are new.
+    Otherwise, as for a single colour picture, all its frames are new.
 
     Args:
         shape: Number of time steps and number of environments.
@@ -98,8 +100,11 @@ class PictureBuffer(ObservationBuffer):
         (steps, num_envs), (stack, *frame) = shape, first.shape[1:]
         self._raw_interval = -(-steps * num_envs // FRAMES_FOR_STATISTICS)
         self.raw = TimeEnvArrays((-(-steps // self._raw_interval), num_envs))
-        capacity = steps * num_envs + steps * num_envs // RESERVE + 2 * stack * num_envs
+        self._size = steps * num_envs + steps * num_envs // RESERVE
+        self._first = 2 * stack * num_envs
+        capacity = self._size + self._first
         self._store = FrameStore(capacity, tuple(frame), normalize(first[:1]).dtype)
+        self._shifts = [1, *([COLOURS] if stack % COLOURS == 0 and stack > COLOURS else []), stack]
         self._index = np.zeros((num_envs, stack), np.int32)
         self.start_episodes(np.arange(num_envs), first)
 
@@ -121,13 +126,24 @@ class PictureBuffer(ObservationBuffer):
 
     def advance(self, lane: slice, old: np.ndarray, new: np.ndarray) -> None:
         """Replace the current stacks of a lane after a step."""
-        moved_on = (new[:, :-1] == old[:, 1:]).all(axis=(1, 2, 3))
         ids = np.arange(lane.start, lane.stop)
-        if not moved_on.all():
-            self.start_episodes(ids[~moved_on], new[~moved_on])
-            ids, new = ids[moved_on], new[moved_on]
-        added = self._store.add(self._normalize(new[:, -1]))
-        self._index[ids] = np.concatenate([self._index[ids, 1:], added[:, None]], axis=1)
+        for shift in self._shifts:
+            moved_on = (new[:, :-shift] == old[:, shift:]).all(axis=(1, 2, 3))
+            if moved_on.all():
+                self._append(ids, new[:, -shift:])
+                return
+            if moved_on.any():
+                self._append(ids[moved_on], new[moved_on, -shift:])
+            ids, old, new = ids[~moved_on], old[~moved_on], new[~moved_on]
+
+    def _append(self, ids: np.ndarray, frames: np.ndarray) -> None:
+        """Append new frames (ids, shift, height, width) to the current stacks of environments."""
+        shift = frames.shape[1]
+        if shift > 1:  # At once, because a store that grows is copied.
+            self._store.reserve(shift * self._size + self._first)
+        added = self._store.add(self._normalize(frames.reshape(-1, *frames.shape[2:])))
+        kept = self._index[ids, shift:]
+        self._index[ids] = np.concatenate([kept, added.reshape(-1, shift)], axis=1)
 
     def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
         """Replace the current stacks of environments `ids` by stacks of new frames."""

@@ -34,14 +34,19 @@ class FrameStore:
 
     def add(self, frames: Shaped[np.ndarray, "n height width"]) -> Int[np.ndarray, " n"]:
         """Store these frames and return their indices."""
-        first, self.count = self.count, self.count + len(frames)
-        if self.count > len(self.frames):
-            capacity = max(2 * len(self.frames), self.count)
-            grown = _aligned_zeros(capacity, self.frames.shape[1:], self.frames.dtype)
-            grown[:first] = self.frames[:first]
-            self.frames = grown
+        first, count = self.count, self.count + len(frames)
+        if count > len(self.frames):
+            self.reserve(max(2 * len(self.frames), count))
+        self.count = count
         self.frames[first : self.count] = frames
         return np.arange(first, self.count, dtype=np.int32)
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for this many frames in all, if there is less."""
+        if capacity > len(self.frames):
+            grown = _aligned_zeros(capacity, self.frames.shape[1:], self.frames.dtype)
+            grown[: self.count] = self.frames[: self.count]
+            self.frames = grown
 
     @functools.cached_property
     def on_device(self) -> jax.Array:

@@ -84,8 +84,8 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
         if policy is None:
             policy = build_policy(config.policy, *spaces)
         else:
-            require_fit(policy, *spaces, env.env_id)
-        features, encode = observation_encoder(env.observation_space)
+            require_fit(policy, *spaces, env.env_id, config.policy.pictures)
+        features, encode = observation_encoder(env.observation_space, config.policy.pictures)
         critic = build_critic(config, features)
         return Model(policy, critic, encode, moments_shape(features), spaces)
     except BaseException:

@@ -126,7 +126,7 @@ def _require_layout(
     spaces: Spaces,
 ) -> dict[str, Expected]:
     """Return what every array must be, except those of the environments' snapshot."""
-    features, _ = observation_encoder(spaces[0])
+    features, _ = observation_encoder(spaces[0], config.policy.pictures)
     statistics, paths = moments_shape(features), config.sampling.paths
     required = {"theta": Expected(FLOATS, (policy.num_params,))}
     required |= expected_moments("observation_moments", statistics)
