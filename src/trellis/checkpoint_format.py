@@ -145,19 +145,46 @@ def load(path: Path | str, check: CheckHeader | None = None) -> Checkpoint:
         MismatchError: The checkpoint is whole, but `check` refused it.
     """
     path = Path(path)
-    run, below = path.parent.parent, f"{path.parent.name}/{path.name}"
     try:
-        envelope = _read_envelope(path, read_file(run, f"{below}/{VALUES}", limit=VALUES_BYTES))
-        with open_file(run, f"{below}/{ARRAYS}", limit=ARRAYS_BYTES) as file:
+        envelope = _read_envelope(path)
+        with open_file(*_inside(path, ARRAYS), limit=ARRAYS_BYTES) as file:
             return _read_arrays(path, envelope, file, check)
     except OSError as error:
-        reason = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
-        raise CheckpointError(f"{path} is not a whole checkpoint: {reason}") from error
+        raise _not_whole(path, error) from error
 
 
-def _read_envelope(path: Path, data: bytes) -> dict[str, Any]:
+def read_versions(folder: Path | str) -> dict[str, str]:
+    """Return the versions of the software that wrote the newest checkpoint in `folder`.
+
+    Only `values.json` is read: its arrays may be large, and hashing them takes time.
+
+    Raises:
+        CheckpointError: No checkpoint has a readable `values.json`.
+    """
+    reason = f"there is no checkpoint in {folder}"
+    for path in reversed(checkpoint_folders(folder)):
+        try:
+            return dict(_read_envelope(path)["versions"])
+        except OSError as error:
+            reason = str(_not_whole(path, error))
+        except CheckpointError as error:
+            reason = str(error)
+    raise CheckpointError(reason)
+
+
+def _inside(path: Path, name: str) -> tuple[Path, str]:
+    """Return the run folder of a checkpoint, and the path of one of its files below that."""
+    return path.parent.parent, f"{path.parent.name}/{path.name}/{name}"
+
+
+def _not_whole(path: Path, error: OSError) -> CheckpointError:
+    reason = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
+    return CheckpointError(f"{path} is not a whole checkpoint: {reason}")
+
+
+def _read_envelope(path: Path) -> dict[str, Any]:
     """Return the content of values.json, without its checksum, which has been verified."""
-    where = path / VALUES
+    where, data = path / VALUES, read_file(*_inside(path, VALUES), limit=VALUES_BYTES)
     try:
         envelope = strict_json.parse(data)
     except ValueError as error:

@@ -149,6 +149,27 @@ def test_stale_temporaries_go(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["000001"]
 
 
+@pytest.mark.parametrize(
+    ("function", "call"), [("mkdir", 2), ("open", 6), ("fsync", 1), ("replace", 1)]
+)
+def test_a_folder_that_is_removed_while_saving_is_made_again(tmp_path, monkeypatch, function, call):
+    folder = tmp_path / "checkpoints"
+    save_content(folder, 1)
+    real, calls = getattr(os, function), []
+
+    def remove_first(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == call:
+            shutil.rmtree(folder)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(os, function, remove_first)
+    save_content(folder, 2)
+    monkeypatch.undo()
+    assert [path.name for path in folder.iterdir()] == ["000002"], "the moment was reached"
+    assert is_content(load_latest(folder), 2)
+
+
 def test_a_run_that_fell_back_gives_up_the_future_it_had(tmp_path):
     for iteration in (1, 2, 3):
         save_content(tmp_path, iteration)
@@ -264,6 +285,20 @@ def test_versions_are_compared_in_words(tmp_path):
     forge(path, versions={**checkpoint.installed_versions(), "jax": "0.0.1"})
     here = checkpoint.installed_versions()["jax"]
     assert checkpoint.version_differences(load(path)) == [f"jax 0.0.1, here {here}"]
+
+
+def test_versions_are_read_without_the_arrays(tmp_path):
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        checkpoint_format.read_versions(tmp_path)
+    forge(save_content(tmp_path, 1), versions={"jax": "0.0.1"})
+    newest = save_content(tmp_path, 2)
+    (newest / "arrays.safetensors").write_bytes(b"damaged")
+    assert checkpoint_format.read_versions(tmp_path) == checkpoint.installed_versions()
+    (newest / "values.json").write_bytes(b"damaged")
+    assert checkpoint_format.read_versions(tmp_path) == {"jax": "0.0.1"}
+    (tmp_path / "000001" / "values.json").unlink()
+    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+        checkpoint_format.read_versions(tmp_path)
 
 
 @pytest.mark.parametrize("file_number", [1, 2])

@@ -34,14 +34,16 @@ class Trainer:
 
     iterations = 0
 
-    def __init__(self, config):
-        self.config = config
+    def __init__(self, config, trained):
+        self.config, self._trained = config, trained
 
     def start(self):
         return State()
 
     def iterate(self, state):
         type(self).iterations += 1
+        if not state.iteration:
+            self._trained.append(self.config)
         state = State(state.steps + 100, state.iteration + 1)
         return state, {"steps": state.steps, "iteration": state.iteration}
 
@@ -55,15 +57,10 @@ class Trainer:
 
 @pytest.fixture
 def trained(monkeypatch):
-    """The settings of every trainer that a study made."""
-    made = []
-
-    def make(config):
-        made.append(config)
-        return Trainer(config)
-
-    monkeypatch.setattr(study, "make_trainer", make)
-    return made
+    """The settings of every trial that a study began."""
+    found = []
+    monkeypatch.setattr(study, "make_trainer", lambda config: Trainer(config, found))
+    return found
 
 
 def open_study(folder, **options):
@@ -122,7 +119,7 @@ def test_an_interrupted_study_continues(tmp_path, trained, monkeypatch):
         ({"parts": ("stp",)}, "parts must be some of step"),
     ],
 )
-def test_another_study_in_the_file_is_refused(tmp_path, options, words):
+def test_another_study_in_the_file_is_refused(tmp_path, trained, options, words):
     open_study(tmp_path)
     kept = (tmp_path / "a.study").read_bytes()
     with pytest.raises(ValueError, match=words):
@@ -187,3 +184,11 @@ def test_a_wrong_command_is_one_line(tmp_path, trained, monkeypatch, capsys, opt
     assert words in captured.err.splitlines()[-1]
     assert captured.out == ""
     assert trained == []
+
+
+@pytest.mark.parametrize("env", ["NoSuchTask-v0", "no_such_module:Task-v0"])
+def test_an_unknown_environment_leaves_no_file(tmp_path, monkeypatch, capsys, env):
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", env, "--trials", "1"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

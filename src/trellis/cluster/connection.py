@@ -4,10 +4,13 @@
 machine belongs to. Anything else is the address of the head, HOST:PORT.
 """
 
+import contextlib
+import importlib
 import os
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from trellis.cluster.reaper import start_reaper, stop_reaper
@@ -106,7 +109,7 @@ def _start(ray: Any) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     global _reaper
     try:
-        with delayed_signals(), private_settings() as variables:
+        with delayed_signals(), _no_sigterm_handler(), private_settings() as variables:
             _reaper = start_reaper(os.path.dirname(ray.__file__))
             ray.init(
                 address="local",
@@ -119,6 +122,21 @@ def _start(ray: Any) -> None:
         ray.shutdown()
         _clean_up()
         raise
+
+
+@contextlib.contextmanager
+def _no_sigterm_handler() -> Iterator[None]:
+    """Keep Ray from setting its own handler for SIGTERM, which ends the process with code 15.
+
+    It would replace the handler that delays signals until Ray runs.
+    """
+    utils: Any = importlib.import_module("ray._private.utils")
+    original = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = original
 
 
 def _reach(address: str) -> None:

@@ -77,17 +77,24 @@ def save(
     values_bytes = json.dumps(envelope, indent=1, allow_nan=False).encode()
     _require_size(iteration, len(arrays), len(arrays_bytes), len(values_bytes))
     parent = Path(folder)
-    name = f"{iteration:06d}"
+    files = {ARRAYS: arrays_bytes, VALUES: values_bytes}
     try:
         parent.parent.mkdir(parents=True, exist_ok=True)
-        make_folder(parent.parent, parent.name)
-        with open_folder(parent.parent, parent.name) as at:
-            _remove(at, _TEMPORARY)
-            _write(at, name, {ARRAYS: arrays_bytes, VALUES: values_bytes})
-            _prune(at, parent, iteration, keep)
+        try:
+            _write_and_prune(parent, iteration, files, keep)
+        except FileNotFoundError:  # Somebody has removed the folder in the meantime.
+            _write_and_prune(parent, iteration, files, keep)
     except OSError as error:
         raise CheckpointError(_why_not_written(error, iteration, parent)) from error
-    return parent / name
+    return parent / f"{iteration:06d}"
+
+
+def _write_and_prune(parent: Path, iteration: int, files: Mapping[str, bytes], keep: int) -> None:
+    make_folder(parent.parent, parent.name)
+    with open_folder(parent.parent, parent.name) as at:
+        _remove(at, _TEMPORARY)
+        _write(at, f"{iteration:06d}", files)
+        _prune(at, parent, iteration, keep)
 
 
 def _write(at: int, name: str, files: Mapping[str, bytes]) -> None:

@@ -154,6 +154,9 @@ class Study:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         is_new = not _is_study(self.path)
+        if is_new:  # Before the file is made: what fails here leaves nothing behind.
+            with closing(make_trainer(self.config)) as trainer:
+                trainer.start()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(self.path)))
         about = {
@@ -221,10 +224,6 @@ class Study:
                 eval_every=max(1, self.steps // self._evaluations),
             )
         return values[-1]
-
-
-def _value(result: TrialResult) -> float:
-    return -math.inf if result.value is None else result.value
 
 
 def _is_study(path: Path) -> bool:

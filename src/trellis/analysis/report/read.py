@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trellis.analysis.logged_run import LoggedRun
 from trellis.analysis.report.points import CURVES, Points
-from trellis.checkpoint_format import CHECKPOINTS, CheckpointError, load_latest
+from trellis.checkpoint_format import CHECKPOINTS, CheckpointError, read_versions
 from trellis.runs.folder import read_config
 from trellis.safe_files import UnsafeFileError, open_folder, read_file
 from trellis.strict_json import shown
@@ -149,7 +149,7 @@ def read_run(folder: Path, points: int) -> ReportRun:
 def _versions(folder: Path) -> dict[str, str]:
     """Return the versions of the software that wrote the newest checkpoint."""
     try:
-        found = load_latest(folder / CHECKPOINTS, lambda _: ()).versions
+        found = read_versions(folder / CHECKPOINTS)
     except CheckpointError:
         return {}
     return {shown(k, 40, quotes=False): shown(v, 40, quotes=False) for k, v in found.items()}
