@@ -108,7 +108,10 @@ def _check_traffic(measured, state):
 
 
 def test_two_workers_give_the_bits_of_one_process():
-    assert train(CARTPOLE, team_on("auto", 2)) == train(CARTPOLE)
+    """With networks that compile quickly; `test_any_number_of_workers` has larger ones."""
+    estimation = dataclasses.replace(CARTPOLE.estimation, critic="linear")
+    policy = PolicyConfig(hidden=())
+    check(dataclasses.replace(CARTPOLE, policy=policy, estimation=estimation), 2)
 
 
 @pytest.mark.slow

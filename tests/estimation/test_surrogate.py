@@ -94,7 +94,11 @@ class TestSums:
         np.testing.assert_allclose(model, exact / tiny**2, rtol=1e-2)
 
 
-@policies
+@pytest.mark.parametrize(
+    "policy",
+    [POLICIES["gaussian"], pytest.param(POLICIES["factors"], marks=pytest.mark.slow)],
+    ids=["gaussian", "factors"],
+)
 def test_chunked_equals_whole_to_rounding(policy):
     rng = np.random.default_rng(3)
     old, new = (random_theta(policy, rng).astype(np.float32) for _ in range(2))

@@ -69,6 +69,7 @@ def bytes_of(trainer, state):
 
 
 class TestLearning:
+    @pytest.mark.slow  # The next one includes it.
     def test_which_action_pays(self):
         trainer, state = train_probe(probes.ActionMatters)
         assert trainer.evaluate(state, 20).mean_return == 1.0

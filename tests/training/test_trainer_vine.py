@@ -62,6 +62,7 @@ class TestLearning:
         """Only one state of ten matters, and only at the end of a rollout."""
         assert train_probe(probes.DelayedReward) == 10.0
 
+    @pytest.mark.slow
     def test_where_a_continuous_action_belongs(self):
         assert train_probe(probes.ContinuousTarget, 25) > -0.02
 

@@ -189,9 +189,18 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(game, caplog):
     undisturbed.close()
 
 
-def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(caplog):
+@pytest.fixture(scope="module")
+def two_batches():
+    """Two equal batches of Pong in lanes, which several tests share: workers start slowly."""
     options = {"preprocessing": "paper", "sticky_actions": 0.25, "max_episode_steps": 9}
-    env, whole = make("Pong", 5, **options), make("Pong", 5, **options)
+    batches = [make("Pong", 5, **options) for _ in range(2)]
+    yield batches
+    for batch in batches:
+        batch.close()
+
+
+def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(two_batches, caplog):
+    env, whole = two_batches
     ids = np.arange(5)
     env.reset(ids, ids)
     whole.reset(ids, ids)
@@ -214,29 +223,25 @@ def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(caplo
     assert caplog.text.count("A replacement replays") == 1
     assert np.array_equal(env.elapsed, whole.elapsed)
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
-    env.close()
-    whole.close()
 
 
-def test_an_answer_that_was_not_received_is_not_taken_for_another():
-    env, undisturbed = (make("Pong", 2, preprocessing="paper") for _ in range(2))
-    ids = np.arange(2)
+def test_an_answer_that_was_not_received_is_not_taken_for_another(two_batches):
+    env, undisturbed = two_batches
+    ids = np.arange(5)
     env.reset(ids, ids + 5)
-    for lane in range(2):
-        env.send(lane, np.array([2]))
-    with pytest.raises(ValueError, match="lane 0 needs 1 actions, got 2"):
-        env.send(0, np.array([2, 2]))
+    for lane, rows in enumerate(env.lanes):
+        env.send(lane, np.full(len(ids[rows]), 2))
+    with pytest.raises(ValueError, match="lane 0 needs 2 actions, got 3"):
+        env.send(0, np.array([2, 2, 2]))
     # As if the user had pressed Ctrl-C here and started again.
     assert contract.same(env.reset(ids, ids), undisturbed.reset(ids, ids))
     for action in contract.random_actions(env, np.random.default_rng(0), 5):
-        for lane in range(2):
-            env.send(lane, action[lane : lane + 1])
+        for lane, rows in enumerate(env.lanes):
+            env.send(lane, action[rows])
         expected = undisturbed.step(action)
-        for lane in range(2):
+        for lane, rows in enumerate(env.lanes):
             for ours, theirs in zip(env.receive(lane), expected, strict=True):
-                assert np.array_equal(ours[0], theirs[lane])
-    env.close()
-    undisturbed.close()
+                assert np.array_equal(ours, theirs[rows])
 
 
 @pytest.mark.parametrize(("num_envs", "edges"), [(1, [0, 1]), (29, [0, 14, 29])])
