@@ -15,6 +15,8 @@ import pytest
 from tests.reproduce.pages import check_page
 from trellis import checkpoint_format, presets
 from trellis.reproduce import sweep
+from trellis.reproduce.files import ResultsError
+from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import execute, failure_message
 from trellis.reproduce.training import experiment as training
@@ -28,28 +30,25 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
     monkeypatch.setattr(training, "EPISODES", 2)
     said: list[str] = []
     task = training.TrainingTask("CartPole-v1", 2048, 500)
-    runs = tmp_path / "runs"
-    experiment = training.Training(tmp_path / "out", seeds=1, runs=runs, parallel=1)
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    experiment = training.Training(out, seeds=1, runs=runs, parallel=1)
     found = experiment.run(said.append, [task])
-    assert said[0] == "0 of 1 runs are finished"
-    execute(experiment.plans(task), 1, said.append)
-    assert "1 of 1 runs are finished" in said
-    assert len([line for line in said if "CartPole-v1-20 finished" in line]) == 1
+    assert said[0] == "0 of 1 runs are kept"
+    assert len([line for line in said if "CartPole-v1-30 finished" in line]) == 1
 
-    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    record = json.loads((out / "training.json").read_text())
     assert record["tasks"] == found
     assert record["command"] == (
-        f"trellis reproduce training --out {tmp_path / 'out'} --seeds 1 --runs {runs} --parallel 1"
+        f"trellis reproduce training --out {out} --seeds 1 --runs {runs} --parallel 1"
     )
     (row,) = found[0]["runs"]
-    assert row["seed"] == 20
+    assert row["seed"] == 30
     assert row["steps"] == 2048
     assert 5 < found[0]["first_return"] < 100
     assert found[0]["interval_95"] == [None, None]  # of one seed
     assert found[0]["mean_return"] == row["mean_return"] > 5
-    with (tmp_path / "out" / "training.csv").open() as file:
+    with (out / "training.csv").open() as file:
         assert [line["env"] for line in csv.DictReader(file)] == ["CartPole-v1"]
-    out = tmp_path / "out"
     assert (out / "curves.png").stat().st_size > 1000
     assert (out / "curves.svg").stat().st_size > 1000
     page = check_page(out)
@@ -61,6 +60,21 @@ def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeyp
     dataclasses.replace(experiment, report_only=True).write_pages()
     assert "It was late." in check_page(out)
     assert json.loads((out / "training.json").read_text()) == record
+    # A finished run is not repeated when its folder is lost.
+    again = experiment.run(said.append, [task])
+    assert said[-1] == "1 of 1 runs are kept"
+    assert again == found
+    assert not runs.exists()
+    # Other settings are another run.
+    other = dataclasses.replace(experiment.plans(task)[0].config, total_steps=4096)
+    assert KeptRuns(out, 2).find(other) is None
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "CartPole-v1.jsonl").write_text('{"env":\n')
+    with pytest.raises(ResultsError, match=r"CartPole-v1.jsonl has a line that is not JSON"):
+        KeptRuns(tmp_path, 2).of("CartPole-v1")
 
 
 def test_a_run_that_fails_is_told_after_the_others(tmp_path):

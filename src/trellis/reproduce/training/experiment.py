@@ -1,7 +1,9 @@
 """Final returns and learning curves of the modern presets: `trellis reproduce training`.
 
 Trains the missing runs, evaluates every final policy over 20 episodes without exploration noise,
-and writes training.json, training.csv, curves.json, the figure and the page.
+and writes training.json, training.csv, curves.json, the figure and the page. Every finished run is
+kept as a line in `runs/`, so runs whose folders are lost are not repeated. Tasks without a kept run
+stay as they are in training.json.
 """
 
 import dataclasses
@@ -14,20 +16,28 @@ import numpy as np
 
 from trellis import presets
 from trellis.analysis import curves
-from trellis.analysis.statistics import mean_interval
-from trellis.policies.saved import SavedPolicy
-from trellis.reproduce.experiment import TrainingExperiment, command
-from trellis.reproduce.files import made_by, read_results, rounded, write_csv, write_json
+from trellis.analysis.statistics import bootstrap, interquartile_mean, mean_interval
+from trellis.reproduce.experiment import TrainingExperiment, command, look_up
+from trellis.reproduce.files import (
+    Record,
+    made_by,
+    read_json,
+    read_results,
+    rounded,
+    write_csv,
+    write_json,
+)
+from trellis.reproduce.kept_runs import KeptRuns, curve_of
 from trellis.reproduce.run_plan import RunPlan
-from trellis.reproduce.sweep import Say, execute
+from trellis.reproduce.sweep import Say
 from trellis.reproduce.training import figure, page
-from trellis.training.evaluation import evaluate_saved
 
 EPISODES = 20
 """Number of episodes of an evaluation."""
-FIRST_SEED = 20
-"""First seed. Smaller seeds, and seeds from 100 on, were used to choose settings."""
-COLUMNS = ("env", "seed", "steps", "mean_return", "std_return", "mean_length", "commit")
+FIRST_SEED = 30
+"""First seed. Smaller seeds, and seeds from 100 on, were used to choose settings or have been seen
+while settings were chosen."""
+COLUMNS = ("env", "seed", "steps", "mean_return", "std_return", "mean_length", "seconds", "commit")
 
 
 @dataclass(frozen=True)
@@ -38,19 +48,35 @@ class TrainingTask:
     steps: int
     goal: float | None
     """Mean return to reach. None: more than the return at the start of training."""
+    seeds: int | None = None
+    """Number of seeds; None for the experiment's number."""
+
+    @property
+    def name(self) -> str:
+        """Name of the task on the command line and in the results."""
+        return self.env if self.steps <= 1_000_000 else f"{self.env}-{self.steps // 1_000_000}M"
 
 
 TASKS = (
+    TrainingTask("Hopper-v5", 1_000_000, 3_620),
+    TrainingTask("Walker2d-v5", 1_000_000, 4_940),
+    TrainingTask("Swimmer-v5", 1_000_000, 360),
+    TrainingTask("HalfCheetah-v5", 1_000_000, 6_000),
+    TrainingTask("InvertedDoublePendulum-v5", 1_000_000, 9_300),
+    TrainingTask("InvertedPendulum-v5", 1_000_000, 1_000),
+    TrainingTask("Reacher-v5", 1_000_000, -4.5),
+    TrainingTask("Pusher-v5", 1_000_000, -35),
+    TrainingTask("Ant-v5", 1_000_000, 4_000),
+    TrainingTask("Humanoid-v5", 1_000_000, 1_500),
+    TrainingTask("HumanoidStandup-v5", 1_000_000, None),
     TrainingTask("CartPole-v1", 100_000, 500),
-    TrainingTask("InvertedDoublePendulum-v5", 1_000_000, 9_000),
-    TrainingTask("Hopper-v5", 1_000_000, 3_100),
-    TrainingTask("Walker2d-v5", 1_000_000, 4_300),
-    TrainingTask("Swimmer-v5", 1_000_000, 340),
-    TrainingTask("HalfCheetah-v5", 1_000_000, 4_500),
     TrainingTask("Pendulum-v1", 200_000, None),
     TrainingTask("Acrobot-v1", 100_000, None),
     TrainingTask("MountainCarContinuous-v0", 200_000, None),
+    TrainingTask("Ant-v5", 3_000_000, 5_200, seeds=5),
+    TrainingTask("Humanoid-v5", 3_000_000, 5_200, seeds=5),
 )
+BY_NAME = {task.name: task for task in TASKS}
 
 
 @dataclass(frozen=True)
@@ -59,21 +85,53 @@ class Training(TrainingExperiment):
 
     name: ClassVar = "training"
     out: Path = Path("results/training")
-    seeds: int = 5
+    seeds: int = 10
     runs: Path = Path("runs/training")
+    tasks: tuple[str, ...] = tuple(BY_NAME)
+    """Tasks to run. Ant-v5-3M and Humanoid-v5-3M train for 3M steps."""
 
-    def run(self, say: Say, tasks: Sequence[TrainingTask] = TASKS) -> list[dict[str, Any]]:
-        """Train the missing runs, evaluate all policies, and write the results."""
-        planned = {task: self.plans(task) for task in tasks}
-        everything = [plan for of_task in planned.values() for plan in of_task]
-        execute(everything, self.parallel, say)
-        results = [_summary(task, of_task) for task, of_task in planned.items()]
+    def __post_init__(self):
+        super().__post_init__()
+        look_up(BY_NAME, self.tasks, "task")
+
+    def run(self, say: Say, tasks: Sequence[TrainingTask] | None = None) -> list[Record]:
+        """Train the missing runs, evaluate all policies, and write the results.
+
+        Args:
+            say: Function that prints a message.
+            tasks: Tasks to run; by default those of the option `tasks`.
+        """
+        tasks = look_up(BY_NAME, self.tasks, "task") if tasks is None else tasks
+        kept = KeptRuns(self.out, EPISODES)
+        # Seed by seed, so that every task has some runs early.
+        planned = [self.plans(task) for task in tasks]
+        most = max(len(of_task) for of_task in planned)
+        in_turn = [of_task[i] for i in range(most) for of_task in planned if i < len(of_task)]
+        kept.train(in_turn, self.parallel, say)
+        everything = {task.name: task for task in (*TASKS, *tasks)}
+        return self._write([*everything.values()], kept)
+
+    def _write(self, tasks: Sequence[TrainingTask], kept: KeptRuns) -> list[Record]:
+        """Write the data files, the figure and the page from the kept runs."""
+        before = read_json(self.out / "training.json")
+        earlier = {row.get("task", row["env"]): row for row in before.get("tasks", [])}
+        lines = read_json(self.out / "curves.json")
+        results, drawn = [], {}
+        for task in tasks:
+            runs = [run for plan in self.plans(task, 100) if (run := kept.find(plan.config))]
+            if runs:
+                results.append(_summary(task, runs))
+                drawn[task.name] = {**_curve(runs), "source": "logs"}
+            elif task.name in earlier:
+                results.append({"task": task.name, **earlier[task.name]})
+                if task.name in lines.get("tasks", {}):
+                    old = lines["tasks"][task.name]
+                    drawn[task.name] = {"source": lines.get("source", "logs"), **old}
         record = {**made_by(command(self)), "episodes": EPISODES, "tasks": results}
         write_json(self.out / "training.json", record)
-        rows = ({"env": result["env"], **row} for result in results for row in result["runs"])
+        rows = ({**row, "env": result["env"]} for result in results for row in result["runs"])
         write_csv(self.out / "training.csv", COLUMNS, rows, line_end="\r\n")
-        lines = {task.env: _curve(of_task) for task, of_task in planned.items()}
-        write_json(self.out / "curves.json", {"source": "logs", "tasks": lines})
+        write_json(self.out / "curves.json", {"tasks": drawn})
         self.write_pages()
         return results
 
@@ -84,52 +142,41 @@ class Training(TrainingExperiment):
         figure.plot(lines["tasks"], self.out / f"{page.FIGURE}.png")
         page.write(results, lines, self.out)
 
-    def plans(self, task: TrainingTask) -> list[RunPlan]:
-        """Return one run per seed."""
+    def plans(self, task: TrainingTask, seeds: int | None = None) -> list[RunPlan]:
+        """Return one run per seed.
+
+        Args:
+            task: The task.
+            seeds: Number of seeds; by default that of the task or of the experiment.
+        """
         config = dataclasses.replace(
             presets.resolve(task.env), total_steps=task.steps, max_iterations=None
         )
-        return self.plan_seeds(
-            self.runs / task.env, config, range(FIRST_SEED, FIRST_SEED + self.seeds)
-        )
+        seeds = seeds or min(self.seeds, task.seeds or self.seeds)
+        return self.plan_seeds(self.runs / task.name, config, range(FIRST_SEED, FIRST_SEED + seeds))
 
 
-def _curve(plans: Sequence[RunPlan]) -> dict[str, list[float]]:
+def _curve(runs: Sequence[Record]) -> dict[str, list[float]]:
     """Return the mean return of training episodes over seeds, with its 95% band."""
-    found = curves.band([curves.read_curve(plan.folder).line for plan in plans])
+    found = curves.band([curve_of(run) for run in runs])
     return {name: rounded(values) for name, values in found._asdict().items()}
 
 
-def _summary(task: TrainingTask, plans: Sequence[RunPlan]) -> dict[str, Any]:
+def _summary(task: TrainingTask, runs: Sequence[Record]) -> dict[str, Any]:
     """Return the final returns of one task."""
-    runs = [_run_record(plan) for plan in plans]
-    score = mean_interval([run["mean_return"] for run in runs])
+    returns = [run["mean_return"] for run in runs]
+    score, middle = mean_interval(returns), bootstrap(interquartile_mean, [np.array(returns)])
+    names = [name for name in COLUMNS if name != "env"]
     return {
+        "task": task.name,
         "env": task.env,
         "steps": task.steps,
         "goal": task.goal,
-        "first_return": float(np.mean([_first_return(plan) for plan in plans])),
+        "first_return": float(np.mean([run["first_return"] for run in runs])),
         "mean_return": score.value,
         "interval_95": score.interval,
-        "runs": runs,
+        "interquartile_mean": middle.value,
+        "interquartile_interval_95": middle.interval,
+        "lowest_over_mean": min(returns) / score.value if score.value > 0 else None,
+        "runs": [{name: run[name] for name in names} for run in runs],
     }
-
-
-def _run_record(plan: RunPlan) -> dict[str, Any]:
-    """Return the evaluation of the final policy of one run."""
-    policy = SavedPolicy.load(plan.folder)
-    result = evaluate_saved(policy, EPISODES)
-    return {
-        "seed": plan.config.seed,
-        "steps": policy.steps,
-        "mean_return": result.mean_return,
-        "std_return": result.std_return,
-        "mean_length": result.mean_length,
-        "commit": plan.commit,
-    }
-
-
-def _first_return(plan: RunPlan) -> float:
-    """Return the mean return of the first episodes that ended in training."""
-    returns = (row.get("episode_return_mean") for row in plan.rows)
-    return next(value for value in returns if value is not None)

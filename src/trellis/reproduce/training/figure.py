@@ -20,7 +20,8 @@ def plot(curves: Mapping[str, Record], path: Path) -> None:
     columns = min(COLUMNS, len(curves))
     with figures.open_grid(path, len(curves), columns=columns, svg=True) as (figure, axes):
         for axis, (env, curve) in zip(axes, curves.items(), strict=True):
-            figures.plot_band(axis, **curve, color=figures.COLORS[0])
+            line = {name: curve[name] for name in ("x", "mean", "low", "high")}
+            figures.plot_band(axis, **line, color=figures.COLORS[0])
             axis.set(title=env, xlabel="simulator steps", ylim=figures.limits(curve["mean"]))
             figures.format_counts(axis)
         figure.supylabel("mean return of training episodes")

@@ -11,18 +11,26 @@ FIGURE = "curves"
 SB3 = "https://sb3-contrib.readthedocs.io/en/master/modules/trpo.html"
 TIANSHOU = "https://github.com/thu-ml/tianshou/tree/master/examples/mujoco"
 NNABLA = "https://github.com/sony/nnabla-rl/tree/master/reproductions/algorithms/mujoco"
+BASELINES = "https://github.com/openai/baselines-results"
 PUBLISHED = {
     "InvertedDoublePendulum-v5": f"8,994 ([nnabla-rl]({NNABLA}))",
     "Hopper-v5": f"3,372 ([sb3-contrib]({SB3}))",
     "Walker2d-v5": f"4,502 ([sb3-contrib]({SB3}))",
     "Swimmer-v5": f"359 ([sb3-contrib]({SB3}))",
     "HalfCheetah-v5": f"4,527 ([Tianshou]({TIANSHOU}))",
+    "Ant-v5": f"3,554 ([sb3-contrib]({SB3}))",
+    "Humanoid-v5": f"810 ([Tianshou]({TIANSHOU}))",
+    "InvertedPendulum-v5": f"1,000 ([nnabla-rl]({NNABLA}))",
+    "Reacher-v5": f"−4.8 ([baselines]({BASELINES}))",
+    "Ant-v5-3M": f"4,897 ([Tianshou]({TIANSHOU}))",
+    "Humanoid-v5-3M": f"5,154 ([Tianshou]({TIANSHOU}))",
 }
-"""Highest published mean over seeds of TRPO at 1M steps that we know of, and its source."""
+"""Highest published mean over seeds of TRPO after these steps that we know of, and its source."""
 FILES = {
     "training.json": "Final returns of every run and their means.",
     "training.csv": "One row per run.",
     "curves.json": "Learning curves: mean over seeds and 95% band.",
+    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
 }
 
 
@@ -39,21 +47,20 @@ def write(results: Record, curves: Record, out: Path) -> None:
         "## Final returns",
         "",
         *page.table(
-            ("task", "steps", "mean return", "95% interval", "goal", "reached", "best published"),
+            (
+                *("task", "steps", "seeds", "mean return", "95% interval", "interquartile mean"),
+                *("goal", "reached", "best published"),
+            ),
             [_row(task) for task in tasks],
         ),
         "The interval is Student's interval over seeds. Goals were set before these runs. The"
-        " published means are for TRPO after 1M steps, on earlier versions of the tasks (v3)."
+        " published means are for TRPO after as many steps, on earlier versions of the tasks (v3)."
         " sb3-contrib has three seeds, Tianshou ten.",
         "",
         "## Each seed",
         "",
         *page.table(
-            ("task", *(f"seed {run['seed']}" for run in tasks[0]["runs"])),
-            [
-                (task["env"], *(f"{run['mean_return']:,.0f}" for run in task["runs"]))
-                for task in tasks
-            ],
+            ("task", "first seed", "returns", "lowest over mean"), [_seeds(task) for task in tasks]
         ),
         "## Learning curves",
         "",
@@ -62,8 +69,11 @@ def write(results: Record, curves: Record, out: Path) -> None:
         "",
         *page.picture(FIGURE, "Learning curves of the modern presets"),
     ]
-    if curves["source"] != "logs":
-        lines += [f"Source of the curves: {curves['source']}.", ""]
+    default = curves.get("source", "logs")
+    sources = {name: curve.get("source", default) for name, curve in curves["tasks"].items()}
+    for source in sorted(set(sources.values()) - {"logs"}):
+        named = ", ".join(name for name in sources if sources[name] == source)
+        lines += [f"Source of the curves of {named}: {source}.", ""]
     commits = sorted({run["commit"] for task in tasks for run in task["runs"]})
     lines += [
         "## Command",
@@ -77,15 +87,39 @@ def write(results: Record, curves: Record, out: Path) -> None:
     page.write(out, lines, FILES)
 
 
+def _name(task: Record) -> str:
+    return task.get("task", task["env"])
+
+
 def _row(task: Record) -> list[str]:
     goal, mean = task["goal"], task["mean_return"]
-    start = task["first_return"]
+    start, spec = task["first_return"], spec_of(mean)
+    middle = task.get("interquartile_mean")
     return [
-        task["env"],
+        _name(task),
         f"{task['steps']:,}",
-        f"{mean:,.0f}",
-        interval_text(*task["interval_95"], spec=",.0f", blank=BLANK),
-        f"above the start, {start:,.0f}" if goal is None else f"{goal:,.0f}",
+        str(len(task["runs"])),
+        f"{mean:{spec}}",
+        interval_text(*task["interval_95"], spec=spec, blank=BLANK),
+        BLANK if middle is None else f"{middle:{spec}}",
+        f"above the start, {start:,.0f}" if goal is None else f"{goal:,}",
         "yes" if mean >= (start if goal is None else goal) else "no",
-        PUBLISHED.get(task["env"], BLANK),
+        PUBLISHED.get(_name(task), BLANK),
     ]
+
+
+def _seeds(task: Record) -> list[str]:
+    spec = spec_of(task["mean_return"])
+    returns = [run["mean_return"] for run in task["runs"]]
+    lowest = min(returns) / task["mean_return"]
+    return [
+        _name(task),
+        str(min(run["seed"] for run in task["runs"])),
+        " ".join(f"{value:{spec}}" for value in returns),
+        f"{lowest:.2f}" if task["mean_return"] > 0 else BLANK,
+    ]
+
+
+def spec_of(mean: float) -> str:
+    """Return the format of a task's returns: one decimal for small ones."""
+    return ",.0f" if abs(mean) >= 100 else ",.1f"

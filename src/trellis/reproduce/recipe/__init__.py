@@ -1,0 +1,1 @@
+"""Study of settings that moves the interquartile mean over tasks."""
