@@ -30,7 +30,8 @@ def forge_config(run: Path, *, in_checkpoint: bool = True, **changes: Any) -> No
     values = merged(read_settings(run), changes)
     (run / "config.json").write_text(config_text(values))
     if in_checkpoint:
-        forge_values(newest(run), config=values)
+        for path in (newest(run), *(run / "policies").glob("*")):
+            forge_values(path, config=values)
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def test_every_metric_is_described_and_exists():
         "eval_length_mean",
         "reward_per_step",
         "normalization_kl",
+        "surrogate_scale",
         CHECKSUM,
     }
     for path in (ROOT / "tests/data/runs").glob("*/metrics.jsonl"):  # Vine, CEM and CMA among them.

@@ -19,7 +19,7 @@ SECONDS = 5.0
 """Longest time that a payload may take."""
 MEMORY_BYTES = 512 << 20
 """Largest growth of a process by a payload."""
-CHATTER = ("warning:", "Resuming ", "Recording ", "iteration ")
+CHATTER = ("warning:", "Resuming ", "Recording ", "Measuring ", "iteration ")
 """Beginnings of lines that are not errors."""
 
 
@@ -82,6 +82,7 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "resume": lambda run: main(["resume", str(run), "--steps", "256"]),
     "plot": lambda run: main(["plot", str(run), "--out", _figure(run)]),
     "compare": lambda run: main(["compare", str(run)]),
+    "improvement": lambda run: main(["improvement", str(run), "--episodes", "2", "--pairs", "1"]),
     "report": lambda run: main(["report", str(run), "--out", str(run.with_name("report.html"))]),
     "export": lambda run: main(["export", str(run), "--format", "numpy"]),
     "train --config": _train,
@@ -89,9 +90,9 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "SavedPolicy.load": _act,
 }
 SHOW_LOG = frozenset(["plot", "compare", "report"])
-READ_LOG = SHOW_LOG | {"resume"}
+READ_LOG = SHOW_LOG | {"resume", "improvement"}
 READ_STATE = frozenset(["eval", "record", "resume", "export", "TRPO.load", "SavedPolicy.load"])
-NEED_ENV = frozenset(["eval", "record", "resume", "train --config"])
+NEED_ENV = frozenset(["eval", "record", "resume", "improvement", "train --config"])
 EVERY = frozenset(COMMANDS)
 
 

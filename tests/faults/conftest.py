@@ -32,6 +32,7 @@ def good_run(tmp_path_factory):
         checkpoint_every=64,
         eval_every=64,
         eval_episodes=2,
+        keep_policies=True,
         env_options={"max_episode_steps": 20},
     )
     folder = tmp_path_factory.mktemp("good") / "run"

@@ -27,6 +27,7 @@ import trellis
 from trellis.cli import options
 from trellis.cli.errors import say
 from trellis.cli.export import export
+from trellis.cli.improvement import improvement
 from trellis.cli.inventory import doctor, environments, list_presets
 from trellis.cli.publish import pretrained, share
 from trellis.cli.report import report
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "record": record,
     "plot": plot,
     "compare": compare,
+    "improvement": improvement,
     "report": report,
     "export": export,
     "share": share,

@@ -56,7 +56,7 @@ def evaluate(
         policy = open_policy(run, best, last)
         import_modules(import_)
         allow_env(policy.config.env, policy.config.env_options, run, trust_env=trust_env)
-        env = _make_env(policy, episodes, nthread=policy.config.threads)
+        env = make_env_of(policy, episodes, nthread=policy.config.threads)
     with contextlib.closing(env):
         result = Evaluator(lambda _: env).evaluate(policy, episodes)
     values = {
@@ -246,10 +246,10 @@ def output_path(run: Path, name: str) -> Path:
 
 def open_to_render(policy: "SavedPolicy") -> "BatchEnv":
     """Create one environment of a policy that can be rendered."""
-    return _make_env(policy, 1, nthread=1, render_mode="rgb_array")
+    return make_env_of(policy, 1, nthread=1, render_mode="rgb_array")
 
 
-def _make_env(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":
+def make_env_of(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchEnv":
     """Create the environment that a policy was trained on."""
     from trellis.policies.build import require_fit
     from trellis.training.build import make_env

@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         "eval_drawn",
         "checkpoint_every",
         "keep_checkpoints",
+        "keep_policies",
         "threads",
     ]
 )

@@ -53,6 +53,8 @@ class TrainConfig(Checked):
     """Simulator steps between checkpoints."""
     keep_checkpoints: int = field(default=3, metadata=AT_LEAST_1)
     """Number of checkpoints to keep."""
+    keep_policies: bool = False
+    """Whether to keep the policy of every iteration, which `trellis improvement` needs."""
     threads: int = field(default=0, metadata=NOT_NEGATIVE)
     """Simulator threads. 0: one per core."""
 

@@ -225,6 +225,21 @@ def rescale_by_state(q: np.ndarray, how: str, moments: Moments) -> np.ndarray:
     return q / (np.sqrt(q.dtype.type(moments.variance)) + 1e-8)
 
 
+def surrogate_scale(moments: ValueMoments, how: str, reward_scale: float) -> float:
+    """Return how much reward one unit of the surrogate stands for.
+
+    Args:
+        moments: Moments of the values of all shards, as `estimate` returned them.
+        how: "raw", "center" or "standardize".
+        reward_scale: Number that rewards were divided by.
+    """
+    if how != "standardize":
+        return reward_scale
+    if isinstance(moments, TimeMoments):
+        moments = moments.of_advantages
+    return reward_scale * float(np.sqrt(moments.variance) + 1e-8)
+
+
 def state_weights(samples: Samples, discount: float) -> np.ndarray:
     """Return the weight of every state, (time, env): `discount`ᵗ, with t the time in the episode.
 

@@ -30,6 +30,7 @@ from trellis.runs.folder import (
     resume_command,
     write_config,
 )
+from trellis.runs.kept_policies import keep_policy
 from trellis.runs.log import RunLog
 from trellis.runs.progress import make_progress
 from trellis.runs.run_state import (
@@ -257,8 +258,12 @@ def _train(
         stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
     ):
+        if config.keep_policies:
+            keep_policy(trainer, folder, state)
 
         def save_if_due(before: int, state: TrainState, going: bool) -> None:
+            if config.keep_policies:
+                keep_policy(trainer, folder, state)
             if not going or crossed(before, state.steps, config.checkpoint_every):
                 log.sync()
                 save_state(trainer, folder, state)

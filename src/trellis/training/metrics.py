@@ -18,6 +18,7 @@ def iteration_metrics(
     info: StepInfo,
     finished: Finished,
     clock: Sequence[float],
+    surrogate_scale: float,
 ) -> dict[str, Any]:
     """Return the metrics of the iteration that led to `state`.
 
@@ -28,6 +29,7 @@ def iteration_metrics(
         info: Result of `Team.step`.
         finished: Result of `Team.finish`.
         clock: Times before sampling, after it, after estimation and after the step.
+        surrogate_scale: Reward that one unit of the surrogate stands for.
     """
     sampling, estimation, update = np.diff(clock).tolist()
     fit, moved = estimated.critic_fit, finished.normalization_kl
@@ -39,6 +41,7 @@ def iteration_metrics(
         "max_kl": float(info.max_kl),
         "normalization_kl": None if moved is None else float(moved.mean),
         "surrogate_gain": float(info.surrogate_after - info.surrogate_before),
+        "surrogate_scale": surrogate_scale,
         "status": Status(int(info.status)).name.lower(),
         "step_fraction": float(info.step_fraction),
         "backtracks": int(info.backtracks),

@@ -16,6 +16,7 @@ import numpy as np
 
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
+from trellis.estimation.advantages import surrogate_scale
 from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
@@ -124,7 +125,8 @@ class Trainer(TrainerBase[TrainState]):
             iteration=state.iteration + 1,
             steps=state.steps + collected.steps,
         )
-        return state, iteration_metrics(state, collected, estimated, info, finished, clock)
+        unit = surrogate_scale(estimated.values, self.config.estimation.advantages, scale)
+        return state, iteration_metrics(state, collected, estimated, info, finished, clock, unit)
 
     def to_checkpoint(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the state, with snapshots of environments, as named arrays and plain values."""

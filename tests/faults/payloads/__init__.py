@@ -16,6 +16,7 @@ PAYLOADS: list[Payload] = [
     *settings.log_content(),
     *checkpoints.checkpoint_content(),
     *checkpoints.tensors(),
+    *checkpoints.kept_policies(),
     *checkpoints.descriptions(),
 ]
 

@@ -2,15 +2,17 @@
 
 import json
 import pickle
+import shutil
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.faults.commands import READ_STATE
 from tests.faults.payloads.base import Payload, Place, RunsCode
-from tests.forge import change_values, forge_arrays, forge_bytes, forge_values
+from tests.forge import change_values, forge_arrays, forge_bytes, forge_values, read_settings
 from trellis import checkpoint_format
 
 
@@ -157,6 +159,31 @@ def tensors() -> Iterator[Payload]:
     yield tensor("a negative time", lambda a: {"env__elapsed": np.full(4, -7)}, env)
     yield tensor("more state of the environments", lambda a: {"env__step": np.zeros((4, 2))}, env)
     yield tensor("less state of the environments", lambda a: {"env__seed": None}, env)
+
+
+def kept_policies() -> Iterator[Payload]:
+    """Payloads in the policy of an iteration, which has the format of a checkpoint."""
+    refused = frozenset(["improvement"])
+
+    def payload(name: str, apply: Callable[[Path], Any]) -> Payload:
+        kind = "policies: forged files"
+        return Payload(name, kind, lambda place: apply(place.run / "policies/000001"), refused)
+
+    yield payload("a policy that is a link", lambda path: _link(path))
+    yield payload("a policy of two bytes", lambda path: forge_bytes(path, b"{}"))
+    yield payload(
+        "a policy with NaN", lambda path: forge_arrays(path, theta=np.full(50, np.nan, np.float32))
+    )
+    yield payload(
+        "a policy of another run",
+        lambda path: forge_values(path, config={**read_settings(path.parents[1]), "seed": 5}),
+    )
+    yield payload("a policy without settings", lambda path: forge_values(path, config=None))
+
+
+def _link(path: Path) -> None:
+    shutil.move(path, path.with_name("moved"))
+    path.symlink_to("moved")
 
 
 def descriptions() -> Iterator[Payload]:

@@ -71,7 +71,7 @@ def config_content() -> Iterator[Payload]:
         "settings of another run",
         "settings: not those of the checkpoint",
         lambda place: forge_config(place.run, in_checkpoint=False, estimation={"gamma": 0.5}),
-        READ_STATE,
+        READ_STATE | {"improvement"},
     )
     yield Payload(
         "settings that are not valid in the checkpoint",
