@@ -41,5 +41,8 @@ class EstimationConfig(Checked):
     """Whether states are weighted by γᵗ (the paper's ρ_π) instead of uniformly."""
     normalize_observations: bool = True
     """Whether observations are standardized with running moments and clipped to ±10."""
+    compensate_normalization: bool = False
+    """Whether the first layers of policy and critic are rescaled when observation statistics move,
+    so that neither changes. Needs dense layers with biases."""
     normalize_rewards: bool = True
     """Whether rewards are divided by the running standard deviation of the discounted return."""

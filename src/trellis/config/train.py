@@ -80,6 +80,20 @@ class TrainConfig(Checked):
                 f" {self.sampling.shards}; use max-kl-step"
             )
 
+        if self.estimation.compensate_normalization:
+            self._require_compensation()
+
+    def _require_compensation(self) -> None:
+        """Raise unless the first layers can absorb a change of the observation statistics."""
+        problems = {
+            "needs normalize_observations": not self.estimation.normalize_observations,
+            "needs critic mlp or none": self.estimation.critic == "linear",
+            "needs hidden_biases": bool(self.policy.hidden) and not self.policy.hidden_biases,
+            f"does not work with {self.step.method}": self.step.is_search,
+        }
+        for words in [words for words, is_true in problems.items() if is_true]:
+            raise ValueError(f"compensate_normalization must be False: it {words}")
+
     def is_over(self, iteration: int, steps: int) -> bool:
         """Return whether a run with this many iterations and steps is finished."""
         limited = self.max_iterations is not None and iteration >= self.max_iterations

@@ -55,7 +55,11 @@ def discounted_returns(
 
 
 def normalization_kl(
-    policy: Policy, theta: np.ndarray, samples: Samples, new: Moments
+    policy: Policy,
+    theta: np.ndarray,
+    samples: Samples,
+    new: Moments,
+    new_theta: np.ndarray | None = None,
 ) -> Moments | None:
     """Return the mean KL between π_θ with the old and with the new observation statistics.
 
@@ -64,6 +68,7 @@ def normalization_kl(
         theta: Its parameters θ.
         samples: Samples of one iteration, normalized with the old statistics.
         new: The new statistics.
+        new_theta: Parameters that go with the new statistics. Default: the same.
 
     Returns:
         The mean over at most about `MOST_STATES` states of the samples. None for pictures, of which
@@ -75,6 +80,7 @@ def normalization_kl(
     step = -(-times * envs // MOST_STATES)
     observation, raw = samples.observation[::step], samples.raw_observation[::step]
     old_params, _ = policy.distribution_params(theta, np.asarray(observation))
-    new_params, _ = policy.distribution_params(theta, make_normalizer(new)(raw))
+    new_theta = theta if new_theta is None else new_theta
+    new_params, _ = policy.distribution_params(new_theta, make_normalizer(new)(raw))
     kl = np.asarray(policy.distribution.kl(old=old_params, new=new_params))
     return Moments.of_mean(float(kl.mean()), kl.size)

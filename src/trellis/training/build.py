@@ -11,6 +11,7 @@ from typing import Any
 from trellis import envs
 from trellis.config import TrainConfig
 from trellis.envs.batch import BatchEnv
+from trellis.estimation.compensation import require_compensable
 from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
 from trellis.estimation.surrogate import Estimator
 from trellis.policies.build import build_policy, require_fit
@@ -87,6 +88,8 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
             require_fit(policy, *spaces, env.env_id, config.policy.pictures)
         features, encode = observation_encoder(env.observation_space, config.policy.pictures)
         critic = build_critic(config, features)
+        if config.estimation.compensate_normalization:
+            require_compensable(policy, critic)
         return Model(policy, critic, encode, moments_shape(features), spaces)
     except BaseException:
         env.close()

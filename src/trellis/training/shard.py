@@ -18,6 +18,7 @@ from trellis.config import TrainConfig
 from trellis.envs.batch import Restorability, Snapshot
 from trellis.estimation.advantages import Estimated, estimate, state_batch
 from trellis.estimation.baseline import ValueMoments
+from trellis.estimation.compensation import compensated
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import discounted_returns, normalization_kl
 from trellis.estimation.surrogate import StateBatch
@@ -119,7 +120,7 @@ class Shard:
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
         """Collect the samples of an iteration with π_θ and return their statistics."""
         settings, new_episodes = self._config.estimation, self._config.sampling.starts_new_episodes
-        self._theta, self._iteration = theta, iteration
+        self._theta, self._iteration, self._moments = theta, iteration, observation_moments
         normalize = make_normalizer(observation_moments, enabled=settings.normalize_observations)
         samples, path = self._sampler.collect(theta, normalize, self._state.path, iteration)
         self._samples: Samples = samples
@@ -180,7 +181,10 @@ class Shard:
         entropy = float(np.mean(policy.distribution.entropy(params)))
         kl = None
         if self._config.estimation.normalize_observations:
-            kl = normalization_kl(policy, theta, samples, observation_moments)
+            moved = None
+            if self._config.estimation.compensate_normalization:
+                moved = compensated(policy.network, theta, self._moments, observation_moments)
+            kl = normalization_kl(policy, theta, samples, observation_moments, moved)
         self._state = self._next_state
         state = self._state._replace(snapshot=self.snapshot() if with_snapshot else None)
         return Finished(Moments.of_mean(entropy, self.env.num_envs), kl, [state])

@@ -17,6 +17,7 @@ import numpy as np
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
 from trellis.estimation.advantages import surrogate_scale
+from trellis.estimation.compensation import compensated, compensated_critic
 from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
@@ -108,16 +109,20 @@ class Trainer(TrainerBase[TrainState]):
         theta, info = self.team.step(state.theta, estimated.values)
         clock.append(time.perf_counter())
 
-        observed, moments = collected.observations, state.observation_moments
-        moments = moments if observed is None else moments.merge(observed)
+        observed, old_moments = collected.observations, state.observation_moments
+        moments = old_moments if observed is None else old_moments.merge(observed)
         finished = self.team.finish(theta, moments)
         path, discounted_return = self._envs_at = _join(finished.states)
         self._interrupted = False
         fit = estimated.critic_fit
+        critic = state.critic if fit is None else fit.critic
+        if self.config.estimation.compensate_normalization:
+            theta = compensated(self.policy.network, theta, old_moments, moments)
+            critic = compensated_critic(self.model.critic, critic, old_moments, moments)
         state = dataclasses.replace(
             state,
             theta=theta,
-            critic=state.critic if fit is None else fit.critic,
+            critic=critic,
             path=path,
             discounted_return=discounted_return,
             observation_moments=moments,
