@@ -222,6 +222,16 @@ def test_options_override_a_config_file(config_file):
     assert (longer.total_steps, longer.max_iterations) == (1000, None)
 
 
+def test_files_that_a_config_file_names_need_consent(config_file, capsys):
+    path = str(config_file(env="Hopper-v5", env_options={"xml_file": "/dev/zero"}))
+    words = ("'xml_file=/dev/zero'", "name files to be read", "--trust-env")
+    for line in (["train"], ["train", "Hopper-v5"], ["tune", "Hopper-v5"]):
+        says(capsys, [*line, "--config", path], 2, *words)
+    typed = ["--env-options", "xml_file=./nothing.xml"]
+    error = says(capsys, ["train", "Hopper-v5", "--config", path, *typed], 2, "nothing.xml")
+    assert "--trust-env" not in error
+
+
 def test_help_with_a_config_file_shows_its_defaults(config_file, capsys):
     assert main(["train", "--config", str(config_file(threads=77)), "--help"]) == 0
     assert "(default: 77)" in capsys.readouterr().out

@@ -88,6 +88,8 @@ def test_options_that_name_files_need_consent(modules):
     for value in ("/x.xml", "../x", "~/x", ".x", "a\\b", ["a", {"b": "c/d"}]):
         with pytest.raises(ConsentError, match="name files"):
             require_consent("Hopper-v5", {"xml_file": value}, "runs/x")
+        with pytest.raises(ConsentError, match="name files"):
+            require_consent("Hopper-v5", {"xml_file": value}, "runs/x", named=True)
     require_consent("Hopper-v5", {"xml_file": "hopper.xml", "map": ["SF", "FG"]}, "runs/x")
 
 

@@ -123,13 +123,25 @@ def test_an_invalid_option_is_named():
         trellis.envs.make("FrozenLake-v1", 2, map_name="9x9")
 
 
-def test_a_foreign_snapshot_is_refused():
-    env = trellis.envs.make("Taxi-v4", 1)
+@pytest.mark.parametrize(
+    ("env_id", "number"),
+    [
+        ("Taxi-v4", 500),
+        ("Blackjack-v1", 40),
+        ("Acrobot-v1", 30.0),
+        ("Pendulum-v1", 1e30),
+        ("Hopper-v5", 1e11),
+    ],
+)
+def test_an_impossible_snapshot_is_refused(env_id, number):
+    """Acrobot, for one, would subtract 2π from 1e30 for ever."""
+    env = trellis.envs.make(env_id, 1)
     env.reset(np.arange(1), np.arange(1))
     snapshot = dict(env.snapshot(np.arange(1)))
-    snapshot["state"] = snapshot["state"] + 500
-    with pytest.raises(ValueError, match="not a snapshot of Taxi-v4"):
-        env.restore(np.arange(1), snapshot)
+    env.require_possible(snapshot)
+    snapshot["state"] = snapshot["state"] + number
+    with pytest.raises(ValueError, match=f"not a snapshot of {env_id}"):
+        env.require_possible(snapshot)
 
 
 def test_a_new_seed_changes_the_future_but_not_the_state():

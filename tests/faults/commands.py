@@ -19,7 +19,10 @@ SECONDS = 5.0
 """Longest time that a payload may take."""
 MEMORY_BYTES = 512 << 20
 """Largest growth of a process by a payload."""
-CHATTER = ("warning:", "Resuming ", "Recording ", "Measuring ", "iteration ")
+CHATTER = (
+    *("warning:", "Resuming ", "Recording ", "Measuring ", "iteration "),
+    *("Evaluating ", "Tuning ", "1/1: "),
+)
 """Beginnings of lines that are not errors."""
 
 
@@ -76,6 +79,15 @@ def _train(run: Path) -> int:
     return main(["train", "--config", str(run / "config.json"), "--out", str(out)])
 
 
+def _tune(run: Path) -> int:
+    """Search from the settings of a run; the environment is named by the user."""
+    out = run.with_name(f"{run.name}-tuned")
+    out.mkdir(exist_ok=True)
+    files = ["--study", str(out / "a.study"), "--out", str(out / "best.json")]
+    length = ["--steps", "64", "--trials", "1", "--evaluations", "1"]
+    return main(["tune", "CartPole-v1", "--config", str(run / "config.json"), *length, *files])
+
+
 COMMANDS: dict[str, Callable[[Path], int]] = {
     "eval": lambda run: main(["eval", str(run), "--episodes", "1"]),
     "record": lambda run: main(["record", str(run), "--max-steps", "2"]),
@@ -85,14 +97,24 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "improvement": lambda run: main(["improvement", str(run), "--episodes", "2", "--pairs", "1"]),
     "report": lambda run: main(["report", str(run), "--out", str(run.with_name("report.html"))]),
     "export": lambda run: main(["export", str(run), "--format", "numpy"]),
+    "share": lambda run: main(
+        ["share", str(run), "--to", str(run.with_name(f"{run.name}-shared")), "--episodes", "1"]
+    ),
+    "pretrained": lambda run: main(
+        ["pretrained", str(run), "--to", str(run.with_name("policies")), "--episodes", "1"]
+    ),
     "train --config": _train,
+    "tune --config": _tune,
     "TRPO.load": _predict,
     "SavedPolicy.load": _act,
 }
 SHOW_LOG = frozenset(["plot", "compare", "report"])
 READ_LOG = SHOW_LOG | {"resume", "improvement"}
-READ_STATE = frozenset(["eval", "record", "resume", "export", "TRPO.load", "SavedPolicy.load"])
-NEED_ENV = frozenset(["eval", "record", "resume", "improvement", "train --config"])
+PUBLISH = frozenset(["share", "pretrained"])
+READ_STATE = PUBLISH | {"eval", "record", "resume", "export", "TRPO.load", "SavedPolicy.load"}
+NEED_ENV = PUBLISH | {"eval", "record", "resume", "improvement", "train --config"}
+READ_OPTIONS = NEED_ENV | {"tune --config"}
+"""Commands that use the options of the environment."""
 EVERY = frozenset(COMMANDS)
 
 

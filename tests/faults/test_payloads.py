@@ -96,9 +96,17 @@ def test_a_sample_of_malicious_runs(payload, place, tmp_path):
         check(payload, command, Place(run, outside, place.trap))
 
 
+TRIALS = [
+    pytest.param(payload, command, id=f"{payload.kind}: {payload.name}-{command}")
+    for payload in PAYLOADS
+    for command in COMMANDS
+    # It reads the settings alone, as `train --config` does, and trains for a second.
+    if command != "tune --config" or command in payload.refused
+]
+
+
 @pytest.mark.fault
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: f"{payload.kind}: {payload.name}")
+@pytest.mark.parametrize(("payload", "command"), TRIALS)
 def test_a_malicious_run_does_no_harm(payload, command, warm, place, trial):
     with trial(f"payloads, {payload.kind}"):
         check(payload, command, place)

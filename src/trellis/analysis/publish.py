@@ -15,7 +15,7 @@ from typing import Any
 
 from trellis import strict_json
 from trellis.analysis.commands import train_command
-from trellis.checkpoint_format import CHECKPOINTS, load_latest
+from trellis.checkpoint_format import CHECKPOINTS, read_versions
 from trellis.policies.saved import SavedPolicy
 from trellis.policies.saved_layout import describe
 from trellis.runs import checkpoint
@@ -67,7 +67,7 @@ class Card:
 
 def make_card(saved: SavedPolicy, folder: Path, evaluation: Evaluation) -> Card:
     """Return the card of a policy from the run in `folder`."""
-    versions = load_latest(folder / CHECKPOINTS, lambda _: ()).versions
+    versions = read_versions(folder / CHECKPOINTS)
     return Card(
         env=saved.config.env,
         mean_return=float(evaluation.mean_return),

@@ -46,13 +46,26 @@ def search_current_folder() -> None:
 
 
 def allow_env(
-    env_id: str, options: Mapping[str, Any], source: Path, *, trust_env: bool = False
+    env_id: str,
+    options: Mapping[str, Any],
+    source: Path,
+    *,
+    trust_env: bool = False,
+    named: bool = False,
 ) -> None:
-    """Raise `ConsentError` unless the environment may be made; ask if there is a terminal."""
+    """Raise `ConsentError` unless the environment may be made; ask if there is a terminal.
+
+    Args:
+        env_id: Id of the environment.
+        options: Its options in a run folder or a file.
+        source: The folder or file.
+        trust_env: Whether the command line gives consent.
+        named: Whether the command line names the environment, so that only `options` need consent.
+    """
     from trellis.envs.consent import ConsentError, require_consent
 
     try:
-        require_consent(env_id, options, source, trusted=trust_env)
+        require_consent(env_id, options, source, trusted=trust_env, named=named)
     except ConsentError as error:
         if not _says_yes(error.reason):
             raise

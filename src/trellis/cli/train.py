@@ -51,10 +51,14 @@ def train(args: Sequence[str]) -> int:
         if out is not None:
             require_empty(out)
             require_writable(out)
-        if config.env in args:  # The user's own command line names it.
+        named = config.env in args  # The user's own command line names it.
+        if named:
             search_current_folder()
-        elif asked.config is not None:
-            allow_env(config.env, config.env_options, asked.config, trust_env=asked.trust_env)
+        if asked.config is not None:
+            typed = {arg.partition("=")[0] for arg in args}
+            options = {k: v for k, v in config.env_options.items() if k not in typed}
+            trusted = asked.trust_env
+            allow_env(config.env, options, asked.config, trust_env=trusted, named=named)
         callbacks = tracking.callbacks(asked.track)
         _pin_threads(config)
         made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)

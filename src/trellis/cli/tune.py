@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from trellis.cli.consent import search_current_folder
+from trellis.cli.consent import TrustEnv, allow_env, search_current_folder
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 
@@ -33,6 +33,7 @@ def tune(
     config: Annotated[Path | None, unset("none", metavar="FILE")] = None,
     study: Annotated[Path | None, unset("ENV.study", metavar="FILE")] = None,
     out: Annotated[Path | None, unset("ENV.json", metavar="FILE")] = None,
+    trust_env: TrustEnv = False,
 ) -> int:
     """Search for better settings of an environment.
 
@@ -64,6 +65,8 @@ def tune(
         start = presets.resolve(env, preset) if config is None else load_config(config)
         start = dataclasses.replace(start, env=env, seed=seed)
         search_current_folder()  # The user's own command line names the environment.
+        if config is not None:
+            allow_env(env, start.env_options, config, trust_env=trust_env, named=True)
         name = env.replace("/", "-").replace(":", "-")
         path, best = study or Path(f"{name}.study"), out or Path(f"{name}.json")
         for file in (path, best):

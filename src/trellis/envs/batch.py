@@ -219,6 +219,16 @@ class BatchEnv(abc.ABC):
         self.seeds[ids] = snapshot["seed"]
         return self._restore(ids, snapshot)
 
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` if a snapshot holds numbers that the environment never has.
+
+        A checkpoint may come from anywhere, so its snapshot is checked before it is restored. Its
+        types and shapes are known to fit. By default everything is possible.
+
+        Args:
+            snapshot: A snapshot of all environments of the batch.
+        """
+
     def reseed(self, ids: NDArray[np.integer], seeds: NDArray[np.integer]) -> None:
         """Give the environments `ids` new random streams without changing their states.
 
@@ -228,6 +238,10 @@ class BatchEnv(abc.ABC):
         """
         self.require_restorable()
         self._reseed(np.asarray(ids, np.int64), np.asarray(seeds, np.int64))
+
+    def impossible(self) -> ValueError:
+        """Return the error of `require_possible`."""
+        return ValueError(f"this is not a snapshot of {self.env_id}: a number is out of range")
 
     def require_restorable(self) -> None:
         """Raise `NotRestorableError`, with the reason, if the batch cannot be restored."""

@@ -42,7 +42,12 @@ class ConsentError(RuntimeError):
 
 
 def require_consent(
-    env_id: str, options: Mapping[str, Any], source: Path | str, *, trusted: bool = False
+    env_id: str,
+    options: Mapping[str, Any],
+    source: Path | str,
+    *,
+    trusted: bool = False,
+    named: bool = False,
 ) -> None:
     """Raise `ConsentError` if an environment needs consent that was not given in this process.
 
@@ -51,6 +56,7 @@ def require_consent(
         options: Options of the environment that it names.
         source: The folder or file, for the message.
         trusted: Whether the user gives consent now.
+        named: Whether the user named the environment, so that only its options need consent.
 
     Raises:
         ValueError: The id or an option is not valid, with consent or without.
@@ -64,7 +70,7 @@ def require_consent(
         return
     module = module if module not in FREE else None
     module = module or _entry_module(env_id.rpartition(":")[2])
-    if module is not None and module not in sys.modules:
+    if module is not None and module not in sys.modules and not named:
         place, here = _place(module)
         raise ConsentError(
             f"{source} names the environment {env_id}, for which the module {module} ({place})"

@@ -39,6 +39,9 @@ from trellis.spaces import PictureFeatures, Spaces, moments_shape, observation_e
 from trellis.strict_json import shown
 from trellis.training.build import build_critic
 
+MOST_STEPS = 2**48
+"""Largest number of steps of an episode without a time limit."""
+
 
 def check_header(config: TrainConfig, header: Header, policy: Policy | None = None) -> None:
     """Raise `MismatchError` if a checkpoint does not fit its settings, before arrays are read.
@@ -101,20 +104,26 @@ def require_snapshot(env: BatchEnv, snapshot: Snapshot) -> None:
                 f"the array env/{name} of the checkpoint has type {found.dtype} and shape"
                 f" {found.shape}; {env.env_id} needs {wanted.dtype} and {wanted.shape}"
             )
-        if not _is_possible(name, found):
+        if not _is_possible(name, found, env.max_episode_steps):
             raise CheckpointError(
                 f"the array env/{name} of the checkpoint holds values that {env.env_id} never has"
             )
+    try:
+        env.require_possible(snapshot)
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint does not fit its environment: {error}") from error
 
 
-def _is_possible(name: str, values: np.ndarray) -> bool:
-    """Return whether states and observations are finite, and counters not negative.
+def _is_possible(name: str, values: np.ndarray, limit: int | None) -> bool:
+    """Return whether states and observations are finite, and counters within their range.
 
     Other arrays belong to an environment of the user, which may use any value.
     """
     kind = name.partition(".")[0]
     if kind in ("state", "observation") and values.dtype.kind == "f":
         return bool(np.all(np.abs(values) <= LARGEST))
+    if kind == "elapsed" and np.any(values > (MOST_STEPS if limit is None else limit)):
+        return False
     return kind not in ("elapsed", "seed", "counters") or bool(np.all(values >= -1))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import trellis.envs
 from tests.envs import contract
-from trellis.envs.errors import WorkerDiedError
+from trellis.envs.errors import EnvRaisedError, WorkerDiedError
 from trellis.envs.workers import Workers
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -242,6 +242,36 @@ def test_an_answer_that_was_not_received_is_not_taken_for_another(two_batches):
         for lane, rows in enumerate(env.lanes):
             for ours, theirs in zip(env.receive(lane), expected, strict=True):
                 assert np.array_equal(ours, theirs[rows])
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("counters", 1, -1),
+        ("counters", 2, 10**9),
+        ("counters", 3, 18),
+        ("counters", 4, 256),
+        ("state_size", ..., 10**6),
+        ("state_size", ..., -1),
+    ],
+)
+def test_a_snapshot_with_impossible_numbers_is_refused(two_batches, name, column, value):
+    env, ids = two_batches[0], np.arange(5)
+    env.reset(ids, ids)
+    snapshot = {name: array.copy() for name, array in env.snapshot(ids).items()}
+    env.require_possible(snapshot)
+    snapshot[name][2, column] = value
+    with pytest.raises(ValueError, match="not a snapshot of ALE/Pong-v5: a number is out of range"):
+        env.require_possible(snapshot)
+
+
+def test_a_state_that_the_emulator_refuses_is_one_line(two_batches):
+    env, ids = two_batches[0], np.arange(5)
+    env.reset(ids, ids)
+    snapshot = {name: array.copy() for name, array in env.snapshot(ids).items()}
+    snapshot["state_size"][:] = 1
+    with pytest.raises(EnvRaisedError, match="the emulator does not accept the saved state"):
+        env.restore(ids, snapshot)
 
 
 @pytest.mark.parametrize(("num_envs", "edges"), [(1, [0, 1]), (29, [0, 14, 29])])

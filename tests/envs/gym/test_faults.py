@@ -115,6 +115,26 @@ def test_raises_in_step_and_continues_after_a_reset(make):
         assert batch.step(np.zeros(4, int)).reward.tolist() == [1.0] * 4
 
 
+def test_raises_while_a_snapshot_is_restored():
+    class Kept(Faulty):
+        def get_state(self):
+            return {"time": np.array(getattr(self, "time", 0))}
+
+        def set_state(self, state):
+            assert 0 <= state["time"] < 100
+            self.time = int(state["time"])
+
+    env = make_gym(lambda: Kept("none"), 2)
+    env.reset(np.arange(2), np.array([1, BAD_SEED]))
+    snapshot = dict(env.snapshot(np.arange(2)))
+    env.restore(np.arange(2), snapshot)
+    snapshot["task.time"] = np.array([0, 10**9])
+    with pytest.raises(
+        EnvRaisedError, match=r"restoring a snapshot raised AssertionError.*seed 13"
+    ):
+        env.restore(np.arange(2), snapshot)
+
+
 def test_raises_in_reset(make):
     with pytest.raises(EnvRaisedError, match="reset raised OSError: no such level") as caught:
         run(make("reset raises"))

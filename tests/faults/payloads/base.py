@@ -9,7 +9,7 @@ from typing import Any
 from tests.forge import newest
 
 NOBODY: frozenset[str] = frozenset()
-TYPED = frozenset(["train --config"])
+TYPED = frozenset(["train --config", "tune --config"])
 """Commands whose user types the path of the file, which may be a link, and may edit the file."""
 
 

@@ -156,6 +156,8 @@ def tensors() -> Iterator[Payload]:
     )
     yield tensor("a state of NaN", lambda a: {"env__state": np.full((4, 4), np.nan)}, env)
     yield tensor("an infinite state", lambda a: {"env__state": np.full((4, 4), np.inf)}, env)
+    yield tensor("an extreme state", lambda a: {"env__state": np.full((4, 4), 1e30)}, env)
+    yield tensor("a time after the limit", lambda a: {"env__elapsed": np.full(4, 21)}, env)
     yield tensor("a negative time", lambda a: {"env__elapsed": np.full(4, -7)}, env)
     yield tensor("more state of the environments", lambda a: {"env__step": np.zeros((4, 2))}, env)
     yield tensor("less state of the environments", lambda a: {"env__seed": None}, env)

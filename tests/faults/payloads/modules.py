@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.commands import NEED_ENV
+from tests.faults.commands import NEED_ENV, READ_OPTIONS
 from tests.faults.payloads.base import Payload, Place
 from tests.forge import forge_config
 
@@ -43,7 +43,7 @@ def modules() -> Iterator[Payload]:
             name,
             "code: options of the environment",
             lambda place: forge_config(place.run, env_options=values),
-            NEED_ENV,
+            READ_OPTIONS,
         )
 
     yield options("a file of a model", xml_file="/dev/zero")
@@ -63,7 +63,7 @@ def modules() -> Iterator[Payload]:
             name,
             refused,
             lambda place, values=values: forge_config(place.run, env_options=values),
-            NEED_ENV,
+            READ_OPTIONS,
         )
     yield Payload(
         "a callable",

@@ -21,7 +21,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trellis.envs.atari.actions import ActionTable
-from trellis.envs.atari.emulator import LIVES, SINCE, STREAM, Emulator
+from trellis.envs.atari.emulator import (
+    ELAPSED,
+    LAST_ACTION,
+    LIVES,
+    NUM_ACTIONS,
+    SINCE,
+    STATE_BYTES,
+    STREAM,
+    Emulator,
+)
 from trellis.envs.atari.game import AtariGame, emulator
 from trellis.envs.atari.pool import EmulatorPool
 from trellis.envs.atari.server import RESULTS, AtariServer
@@ -29,6 +38,8 @@ from trellis.envs.batch import BatchEnv, Observation, Restorability, Snapshot, S
 from trellis.envs.errors import EnvRaisedError
 from trellis.envs.shared_arrays import split
 
+MOST_LIVES = 255
+"""Largest number of lives, which ALE reads from a byte."""
 LANES = 2
 """Number of lanes. It does not depend on the number of cores, because samples depend on it."""
 
@@ -166,6 +177,19 @@ class AtariBatch(BatchEnv):
                 self._pool.origin[index] = (snapshot, row)
         self._pool.counters[ids] = self._shared["counters"][ids]
         return self._shared["frames"][ids]
+
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` if a counter is out of range."""
+        steps = self.game.most_steps
+        most = {ELAPSED: steps, SINCE: steps, LAST_ACTION: NUM_ACTIONS - 1, LIVES: MOST_LIVES}
+        counters = np.asarray(snapshot["counters"])
+        numbers = [(counters[:, name], limit) for name, limit in most.items()]
+        if "state_size" in snapshot:
+            numbers.append((np.asarray(snapshot["state_size"]), STATE_BYTES))
+        if any(
+            values.min() < 0 or values.max() > limit for values, limit in numbers if len(values)
+        ):
+            raise self.impossible()
 
     def _restore_by_replay(self, ids: NDArray[np.int64], snapshot: Snapshot) -> None:
         counters = np.asarray(snapshot["counters"])

@@ -173,7 +173,11 @@ class Emulator:
         import ale_py
 
         size = int(self._arrays["state_size"][0])
-        self._ale.restoreState(ale_py.ALEState(self._arrays["state"][:size].tobytes()))
+        try:
+            state = ale_py.ALEState(self._arrays["state"][:size].tobytes())
+            self._ale.restoreState(state)
+        except (RuntimeError, SystemError, ValueError) as error:
+            raise ValueError("the emulator does not accept the saved state") from error
         self._pictures.invalidate()
         self._counters[SINCE] = 0
 

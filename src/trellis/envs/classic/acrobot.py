@@ -67,6 +67,7 @@ class Acrobot(ArrayBatch):
     """
 
     numbers = 4
+    largest = max(MAX_SPINS)  # Angles stay within ±π.
     seconds_per_step = 1 / 15
 
     def __init__(self, env_id: str, num_envs: int, *, max_episode_steps: int | None = 500):

@@ -36,6 +36,8 @@ class ArrayBatch(BatchEnv):
     restorability = Restorability.SERIALIZABLE
     numbers: ClassVar[int]
     """How many numbers one state has."""
+    largest: ClassVar[float] = 1e9
+    """Largest absolute value in a checkpoint. With larger ones the dynamics may never end."""
 
     def __init__(self, env_id: str, num_envs: int, *args: Any, **kwargs: Any):
         super().__init__(env_id, num_envs, *args, **kwargs)
@@ -63,6 +65,11 @@ class ArrayBatch(BatchEnv):
         reward = np.where(active, moved.reward, 0.0)
         observation = self._observe(self._state, ~active & (self.elapsed == 0))
         return Step(observation, reward, active & moved.terminated, np.zeros(self.num_envs, bool))
+
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` if a state has a number above `largest`."""
+        if not np.all(np.abs(snapshot["state"]) <= self.largest):
+            raise self.impossible()
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
         return {"state": self._state.T[ids]}

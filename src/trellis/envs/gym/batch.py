@@ -195,7 +195,10 @@ class GymBatch(BatchEnv):
         for row, index in enumerate(ids.tolist()):
             # Not values[row], because an object array would return the object, not an array.
             state = {name: values[row, ...] for name, values in snapshot.items()}
-            self.envs[index] = self._restore_env(self.envs[index], state)
+            try:
+                self.envs[index] = self._restore_env(self.envs[index], state)
+            except BaseException as error:
+                self._fail(error, "restoring a snapshot", index)
         self._last = arrays
         return self._observations.tree([array[ids] for array in arrays])
 

@@ -137,6 +137,11 @@ class MujocoBatch(BatchEnv):
             self._physics.position[ids] = snapshot["position"]
         return np.array(observation)
 
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` for numbers above the limit at which MuJoCo resets a simulation."""
+        if not np.all(np.abs(snapshot["state"]) <= mujoco.mjMAXVAL):
+            raise self.impossible()
+
     def _run(self, call: Callable[..., None], ids: NDArray[np.int64] | None, **how: Any) -> None:
         try:
             call(ids, **how)

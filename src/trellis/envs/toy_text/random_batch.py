@@ -40,13 +40,17 @@ class RandomBatch(BatchEnv):
         return {"state": self._state.T[ids], "generator": self._streams.words.T[ids]}
 
     def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> Observation:
+        self.require_possible(snapshot)
+        self._state[:, ids] = snapshot["state"].T
+        self._streams.words[:, ids] = snapshot["generator"].T
+        return self._observe(ids)
+
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` if a state or a generator is out of range."""
         state, words = snapshot["state"].T, snapshot["generator"].T
         outside = (state < 0) | (state >= self._limits[:, None])
         if outside.any() or len(words) != WIDTH or words[4:].max(initial=0) > 2**32:
-            raise ValueError(f"this is not a snapshot of {self.env_id}: a number is out of range")
-        self._state[:, ids] = state
-        self._streams.words[:, ids] = words
-        return self._observe(ids)
+            raise self.impossible()
 
     def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
         self._streams.seed(ids, seeds)
