@@ -20,10 +20,10 @@ A sample of each class is part of `make test`. [Trust](trust.md) explains what i
 "Tried" counts trials. A trial holds if every check of its class passes:
 
 - **Payloads** are malicious run folders. Each is opened by `eval`, `record`, `resume`, `plot`,
-  `compare`, `report`, `export`, `share`, `pretrained`, `train --config`, `tune --config`,
-  `TRPO.load` and `SavedPolicy.load`. No code of the folder runs, and no file outside changes. A
-  trial takes less than 5 seconds and 512 MB. It ends with one line and exit code 2, with a warning
-  while the rest is used, or without any use of the payload.
+  `compare`, `improvement`, `report`, `export`, `share`, `pretrained`, `train --config`,
+  `tune --config`, `TRPO.load` and `SavedPolicy.load`. No code of the folder runs, and no
+  file outside changes. A trial takes less than 5 seconds and 512 MB. It ends with one line and exit
+  code 2, with a warning while the rest is used, or without any use of the payload.
 - **Memory** is measured in a process of its own, for the large payloads.
 - **Damage** is one changed byte, or a file that is cut short. It is noticed, or the content that
   was read is the same.
