@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trellis.config.checks import POSITIVE_SIZES, Checked
+from trellis.config.checks import AT_LEAST_1, POSITIVE_SIZES, Checked
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,8 @@ class PolicyConfig(Checked):
     """Initial log standard deviation of continuous actions."""
     output_scale: float = 0.01
     """Scale of the output layer's initial weights."""
+    memory: Literal["none", "gru", "lstm"] = "none"
+    """Memory after the hidden layers: none (feed-forward), gru or lstm. For tasks where one
+    observation does not show the whole state."""
+    memory_units: int = field(default=64, metadata=AT_LEAST_1)
+    """Units of the memory."""

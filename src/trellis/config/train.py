@@ -10,9 +10,11 @@ from trellis.config.estimation import EstimationConfig
 from trellis.config.policy import PolicyConfig
 from trellis.config.sampling import SamplingConfig
 from trellis.config.search import SearchConfig
-from trellis.config.step import StepConfig
+from trellis.config.step import SEARCH_METHODS, StepConfig
 from trellis.config.versions import SCHEMA_VERSION, to_current
 
+WITHOUT_MEMORY = ("max-kl", *SEARCH_METHODS)
+"""Methods that do not support policies with memory."""
 CONFIG_FILE = "config.json"
 """File in a run folder that holds its settings."""
 
@@ -73,7 +75,11 @@ class TrainConfig(Checked):
                 f"sampler must be single-path for {self.step.method}, which plays whole episodes,"
                 " got 'vine'"
             )
-
+        if self.policy.memory != "none" and self.step.method in WITHOUT_MEMORY:
+            raise ValueError(
+                f"memory must be none for {self.step.method}, which treats states one by one, got"
+                f" {self.policy.memory!r}; use trpo"
+            )
         if self.step.method == "max-kl" and self.sampling.shards > 1:
             raise ValueError(
                 "shards must be 1 for max-kl, which solves Eq. 11 in one process, got"

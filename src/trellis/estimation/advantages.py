@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from trellis.config import EstimationConfig
@@ -18,7 +19,8 @@ from trellis.estimation.critic import Critic, CriticState, average_critics
 from trellis.estimation.returns import ValueFunction, gae, path_returns, successor_values
 from trellis.estimation.surrogate import StateBatch
 from trellis.moments import Moments
-from trellis.sampling.samples import Branches, Samples
+from trellis.policies.sequences import Sequences
+from trellis.sampling.samples import Branches, Carries, Samples
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,26 @@ def state_batch(
         values: Values that `estimate` returned.
         moments: Moments of the values of all shards, used to subtract a baseline and to scale.
         settings: Settings for rescaling values and for discounting states.
+
+    Returns:
+        The states in (time, environment) order; for a policy with memory, in sequences.
     """
+    batch = _flat_batch(samples, values, moments, settings)
+    return batch if samples.carries is None else in_sequences(batch, samples, samples.carries)
+
+
+def in_sequences(batch: StateBatch, samples: Samples, carries: Carries) -> StateBatch:
+    """Return a batch in (time, environment) order as sequences, one per environment."""
+    order = np.arange(samples.reward.size).reshape(samples.reward.shape).T.ravel()
+    batch = jax.tree.map(lambda leaf: leaf[order], batch)
+    starts = (samples.age == 0).ravel()[order]
+    return batch._replace(observation=Sequences(batch.observation, starts, carries.before[0]))
+
+
+def _flat_batch(
+    samples: Samples, values: np.ndarray, moments: ValueMoments, settings: EstimationConfig
+) -> StateBatch:
+    """Return the batch of all states in (time, environment) order."""
     weight = state_weights(samples, settings.gamma if settings.discount_states else 1.0)
     if isinstance(moments, TimeMoments):
         values, moments = moments.advantages(values, samples.age), moments.of_advantages

@@ -71,16 +71,18 @@ def normalization_kl(
         new_theta: Parameters that go with the new statistics. Default: the same.
 
     Returns:
-        The mean over at most about `MOST_STATES` states of the samples. None for pictures, of which
-        the samples do not keep all frames.
+        The mean over at most about `MOST_STATES` states of the samples, with the carries of the
+        sampling policy if it has memory. None for pictures, of which the samples do not keep all
+        frames.
     """
     if new.mean.ndim == 2:
         return None
     times, envs = samples.reward.shape
     step = -(-times * envs // MOST_STATES)
     observation, raw = samples.observation[::step], samples.raw_observation[::step]
-    old_params, _ = policy.distribution_params(theta, np.asarray(observation))
+    carry = None if samples.carries is None else samples.carries.before[::step]
+    old_params, _ = policy.distribution_params(theta, np.asarray(observation), carry)
     new_theta = theta if new_theta is None else new_theta
-    new_params, _ = policy.distribution_params(new_theta, make_normalizer(new)(raw))
+    new_params, _ = policy.distribution_params(new_theta, make_normalizer(new)(raw), carry)
     kl = np.asarray(policy.distribution.kl(old=old_params, new=new_params))
     return Moments.of_mean(float(kl.mean()), kl.size)

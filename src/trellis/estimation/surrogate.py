@@ -8,7 +8,7 @@ sampling distribution q, and their values. Each state n contributes
 with weights w_k that the `Estimator` defines. L and the mean KL are weighted means over states. All
 results are sums over chunks of states, together with their total weights. So memory does not grow
 with the batch, and sums of shards on other machines can be added. The actions of a state stay in
-one chunk.
+one chunk, and so do the states of a sequence, if the policy has memory.
 
 The old distribution is computed here from θ_old, by the same code as the new one. The
 probabilities that the sampler stored are used as q only, so KL(θ_old ‖ θ_old) is exactly 0.
@@ -25,6 +25,7 @@ from jaxtyping import Float, Shaped
 
 from trellis.arrays import Array
 from trellis.policies.policy import Policy
+from trellis.policies.sequences import replace_states, states_of
 from trellis.sampling.frames import Stacks
 
 
@@ -43,7 +44,8 @@ class StateBatch(NamedTuple):
     """Batch of n states with K actions each."""
 
     observation: Any
-    """Observations: an array or a pytree of arrays whose first axis is the state."""
+    """Observations: an array or a pytree of arrays whose first axis is the state. Those of a policy
+    with memory are `Sequences`."""
     action: Shaped[Array, "state action ..."]
     """Actions that were tried."""
     log_q: Float[Array, "state action"]
@@ -70,7 +72,8 @@ class Chunks(NamedTuple):
         """Return a chunk with its observations; stacks of frames are gathered by their indices."""
         if self.frames is None:
             return batch
-        return batch._replace(observation=self.frames[batch.observation])
+        pictures = replace_states(batch.observation, lambda index: self.frames[index])
+        return batch._replace(observation=pictures)
 
 
 class GradientSums(NamedTuple):
@@ -107,7 +110,7 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
 
     Args:
         batch: The states.
-        chunk_size: Number of states per chunk.
+        chunk_size: Number of states per chunk: whole sequences, if the policy has memory.
         capacity: Number of chunks; all states must fit.
         dtype: Data type of all floating-point arrays of the result.
     """
@@ -115,15 +118,17 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
 
     def pad(leaf: Array) -> np.ndarray:
         leaf = np.asarray(leaf)
-        shape = capacity * chunk_size, *leaf.shape[1:]
+        rows = chunk_size * len(leaf) // n  # A carry has one row per sequence.
+        shape = capacity * rows, *leaf.shape[1:]
         out = np.zeros(shape, dtype if leaf.dtype.kind == "f" else leaf.dtype)
-        out[:n] = leaf
-        return out.reshape(capacity, chunk_size, *leaf.shape[1:])
+        out[: len(leaf)] = leaf
+        return out.reshape(capacity, rows, *leaf.shape[1:])
 
     pieces, count = jax.tree.map(pad, batch), np.int32(-(-n // chunk_size))
-    if isinstance(batch.observation, Stacks):
-        index = pieces.observation.index
-        return Chunks(pieces._replace(observation=index), count, batch.observation.store.on_device)
+    stacks = states_of(batch.observation)
+    if isinstance(stacks, Stacks):
+        index = replace_states(pieces.observation, lambda observation: observation.index)
+        return Chunks(pieces._replace(observation=index), count, stacks.store.on_device)
     return Chunks(pieces, count)
 
 

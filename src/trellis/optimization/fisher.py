@@ -41,21 +41,22 @@ def num_rows(states: int, fraction: float, shards: int = 1) -> int:
 
 
 def choose_rows(
-    weight: Array, fraction: float, rng: np.random.Generator, shards: int = 1
+    weight: Array, fraction: float, rng: np.random.Generator, shards: int = 1, length: int = 1
 ) -> np.ndarray:
-    """Return the indices of the states that F is computed on.
+    """Return the indices of the states, or of the sequences, that F is computed on.
 
-    They are a random subset of the states with positive weight, in the order of the batch. A
-    regular stride could be correlated with episodes or environments.
+    They are a random subset of those with positive weight, in the order of the batch. A regular
+    stride could be correlated with episodes or environments.
 
     Args:
         weight: Weight of each state; states of weight 0 are never chosen.
         fraction: Fraction of the states to use.
         rng: Source of the permutation.
         shards: Number of shards, which together use at least `MIN_SAMPLES` states.
+        length: Number of states per sequence. A policy with memory needs whole sequences.
     """
-    (candidates,) = np.nonzero(np.asarray(weight) > 0)
-    wanted = num_rows(len(candidates), fraction, shards)
+    (candidates,) = np.nonzero((np.asarray(weight).reshape(-1, length) > 0).any(axis=1))
+    wanted = -(-num_rows(len(candidates) * length, fraction, shards) // length)
     if wanted >= len(candidates):
         return candidates
     return np.sort(rng.permutation(candidates)[:wanted])

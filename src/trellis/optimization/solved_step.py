@@ -16,7 +16,11 @@ from trellis.policies.policy import Policy
 
 
 def require_tractable(policy: Policy) -> None:
-    """Raise a ValueError if the policy has too many parameters for Eq. 11."""
+    """Raise a ValueError if the policy has memory, or too many parameters for Eq. 11."""
+    if policy.carry_size:
+        raise ValueError(
+            "method max-kl treats states one by one: use trpo for a policy with memory"
+        )
     if policy.num_params > MOST_PARAMS:
         raise ValueError(
             f"method max-kl solves Eq. 11 for at most {MOST_PARAMS} parameters, and this policy has"

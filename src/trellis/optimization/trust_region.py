@@ -20,6 +20,7 @@ from trellis.optimization.rules import Curvature, StepSize, rule_of
 from trellis.optimization.solved_step import require_tractable, take_solved_step
 from trellis.optimization.step import StepInfo, take_step
 from trellis.policies.policy import Policy
+from trellis.policies.sequences import sequence_length
 
 LARGEST_CHUNK = 8192
 """Largest number of states per chunk: it keeps all cores busy and fits in the cache."""
@@ -41,6 +42,8 @@ class TrustRegion:
         largest_chunk: Largest number of states per chunk. Default: what fits in the cache.
         shards: Number of batches that share a step; together they use at least the smallest number
             of states for the Fisher matrix.
+        sequence_length: Number of states per sequence of a policy with memory. Chunks hold whole
+            sequences.
 
     Raises:
         ValueError: The update rule does not fit the estimator or the size of the policy.
@@ -55,6 +58,7 @@ class TrustRegion:
         expected_states: int = 50_000,
         largest_chunk: int | None = None,
         shards: int = 1,
+        sequence_length: int = 1,
     ):
         curvature = rule_of(config).curvature
         self._solves = rule_of(config).step_size is StepSize.SOLVED
@@ -69,8 +73,8 @@ class TrustRegion:
         largest_chunk = largest_chunk or _largest_chunk(policy)
         wanted = num_rows(expected_states, config.fisher_fraction, shards)
         fisher_states = min(expected_states, wanted)
-        self._chunk_size = _even_chunk(expected_states, largest_chunk)
-        self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk)
+        self._chunk_size = _even_chunk(expected_states, largest_chunk, sequence_length)
+        self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk, sequence_length)
         self._capacity = self._fisher_capacity = 1
         self._policy, self._estimator, self._shards = policy, estimator, shards
 
@@ -110,10 +114,14 @@ class TrustRegion:
         if not len(batch.kl_weight):
             raise ValueError("a step needs at least one state, got an empty batch")
         dtype = np.asarray(theta).dtype
-        rows = choose_rows(batch.kl_weight, self.config.fisher_fraction, rng, self._shards)
-        subset = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
+        length, fraction = sequence_length(batch.observation), self.config.fisher_fraction
+        if self._chunk_size % length:
+            raise ValueError(f"chunks of {self._chunk_size} states would cut sequences of {length}")
+        rows = choose_rows(batch.kl_weight, fraction, rng, self._shards, length)
+        subset = _select(batch, rows, length)
+        fisher_states, size = len(subset.kl_weight), self._fisher_chunk_size
         self._capacity = _capacity(len(batch.kl_weight), self._chunk_size, self._capacity)
-        self._fisher_capacity = _capacity(len(rows), self._fisher_chunk_size, self._fisher_capacity)
+        self._fisher_capacity = _capacity(fisher_states, size, self._fisher_capacity)
         return (
             cut(batch, self._chunk_size, self._capacity, dtype),
             cut(subset, self._fisher_chunk_size, self._fisher_capacity, dtype),
@@ -143,8 +151,29 @@ def _largest_chunk(policy: Policy) -> int:
     return max(SMALLEST_CHUNK, min(states, LARGEST_CHUNK))
 
 
-def _even_chunk(states: int, largest: int) -> int:
-    """Return a chunk size that divides the states evenly: a multiple of 64, at most `largest`."""
+def _select(batch: StateBatch, rows: np.ndarray, length: int) -> StateBatch:
+    """Return some states of a batch, or some of its sequences of `length` states."""
+    if length == 1:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], batch)
+    sequences = len(batch.kl_weight) // length
+
+    def select(leaf: Array) -> np.ndarray:
+        leaf = np.asarray(leaf)
+        chosen = leaf.reshape(sequences, -1, *leaf.shape[1:])[rows]
+        return chosen.reshape(-1, *leaf.shape[1:])
+
+    return jax.tree.map(select, batch)
+
+
+def _even_chunk(states: int, largest: int, length: int = 1) -> int:
+    """Return a chunk size that divides the states evenly: a multiple of 64, at most `largest`.
+
+    Sequences of `length` states are kept whole, so that a chunk holds at least one.
+    """
+    if length > 1:
+        sequences, most = -(-states // length), max(largest // length, 1)
+        pieces = -(-sequences // most)
+        return -(-sequences // pieces) * length
     pieces = -(-states // largest)
     return min(-(-states // (64 * pieces)) * 64, largest)
 

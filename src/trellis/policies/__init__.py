@@ -12,6 +12,7 @@ Example:
 """
 
 from trellis.policies.build import build_policy
+from trellis.policies.cells import GRU, LSTM
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import (
     Categoricals,
@@ -21,9 +22,13 @@ from trellis.policies.distributions import (
 )
 from trellis.policies.networks import MLP, Network
 from trellis.policies.policy import Policy
+from trellis.policies.recurrent import RecurrentNet
 from trellis.policies.saved import SavedPolicy
+from trellis.policies.sequences import Sequences
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "MLP",
     "Categoricals",
     "ConvNet",
@@ -32,6 +37,8 @@ __all__ = [
     "GaussianParams",
     "Network",
     "Policy",
+    "RecurrentNet",
     "SavedPolicy",
+    "Sequences",
     "build_policy",
 ]

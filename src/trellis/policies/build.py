@@ -1,15 +1,19 @@
 """Builds the policy for the spaces of an environment: a network and a distribution that fit them.
 
-Vectors get dense layers and pictures get convolutions. Continuous actions get a Gaussian, discrete
-actions get categorical factors (App. D).
+Vectors get dense layers and pictures get convolutions; a recurrent cell may follow them. Continuous
+actions get a Gaussian, discrete actions get categorical factors (App. D).
 """
+
+import math
 
 from trellis.config import PolicyConfig
 from trellis.pictures import PictureRule
+from trellis.policies.cells import CELLS
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
+from trellis.policies.recurrent import NoEncoder, RecurrentNet
 from trellis.spaces import PictureFeatures, Space, action_kind, observation_encoder
 
 
@@ -36,17 +40,41 @@ def build_policy(config: PolicyConfig, observation_space: Space, action_space: S
     """
     features, _ = observation_encoder(observation_space, config.pictures)
     distribution = _distribution(action_space)
-    hidden, outputs, scale = config.hidden, distribution.num_outputs, config.output_scale
+    if config.memory == "none":
+        network = _layers(config, features, config.hidden, outputs=distribution.num_outputs)
+    else:
+        network = _with_memory(config, features, distribution.num_outputs)
+    return Policy(network, distribution, config.initial_log_std)
+
+
+def _with_memory(config: PolicyConfig, features: int, outputs: int) -> RecurrentNet:
+    """Return a network whose hidden layers come before a recurrent cell."""
+    cell = CELLS[config.memory](config.memory_units)
+    *hidden, last = config.hidden or (cell.units,)
+    encoder = NoEncoder(features)
+    if config.hidden or isinstance(features, PictureFeatures):
+        encoder = _layers(config, features, tuple(hidden), outputs=last, scale=math.sqrt(2.0))
+    return RecurrentNet(encoder, cell, outputs, config.output_scale)
+
+
+def _layers(
+    config: PolicyConfig,
+    features: int,
+    hidden: tuple[int, ...],
+    *,
+    outputs: int,
+    scale: float | None = None,
+) -> MLP | ConvNet:
+    """Return dense layers for vectors and convolutions for pictures."""
+    scale = config.output_scale if scale is None else scale
     if isinstance(features, PictureFeatures):
         if not config.hidden_biases:
             raise ValueError(
                 "hidden_biases must be True for picture observations, got False: the convolutions"
                 " always have biases"
             )
-        network = ConvNet(features.shape, config.channels, hidden, outputs, scale)
-    else:
-        network = MLP(features, hidden, outputs, config.hidden_biases, scale)
-    return Policy(network, distribution, config.initial_log_std)
+        return ConvNet(features.shape, config.channels, hidden, outputs, scale)
+    return MLP(features, hidden, outputs, config.hidden_biases, scale)
 
 
 def require_fit(
@@ -69,11 +97,13 @@ def require_fit(
     """
     features, _ = observation_encoder(observation_space, pictures)
     network, distribution = policy.network, policy.distribution
+    if isinstance(network, RecurrentNet):
+        network = network.encoder
     if isinstance(distribution, DiagGaussian | Categoricals):
         wanted = _distribution(action_space)
         _require_equal("actions", "distribution", distribution, wanted, name)
     inputs = features.shape if isinstance(features, PictureFeatures) else features
-    if isinstance(network, MLP if isinstance(inputs, int) else ConvNet):
+    if isinstance(network, MLP | NoEncoder if isinstance(inputs, int) else ConvNet):
         _require_equal("observations", "network's inputs", network.inputs, inputs, name)
 
 

@@ -50,6 +50,22 @@ class Network(Protocol):
         ...
 
 
+class Recurrent(Network, Protocol):
+    """Interface of a network with memory: its `apply` takes `Sequences`, its `step` one time step.
+
+    Any network with a `carry_size` above 0 is one.
+    """
+
+    @property
+    def carry_size(self) -> int:
+        """Number of values of the carry of one environment."""
+        ...
+
+    def step(self, weights: Sequence[Array], observation: Any, carry: Array) -> tuple[Array, Array]:
+        """Return the outputs for a batch of observations, and the carry for the next step."""
+        ...
+
+
 @dataclass(frozen=True)
 class MLP:
     """Multilayer perceptron: dense layers with tanh between them, (..., inputs) to (..., outputs).

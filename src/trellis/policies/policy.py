@@ -5,14 +5,16 @@
 nothing but this vector.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from trellis.arrays import Array
 from trellis.policies.distributions import Distribution
-from trellis.policies.networks import Network, num_weights, unflatten
+from trellis.policies.networks import Network, Recurrent, num_weights, unflatten
+from trellis.policies.sequences import Sequences
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class Policy:
         """Length of θ."""
         return num_weights(self.network) + self.distribution.num_free
 
+    @property
+    def carry_size(self) -> int:
+        """Number of values that a policy with memory carries from step to step; otherwise 0."""
+        return getattr(self.network, "carry_size", 0)
+
+    def initial_carry(self, count: int) -> np.ndarray | None:
+        """Return the carry of `count` episodes that start; None for feed-forward policies."""
+        return np.zeros((count, self.carry_size), np.float32) if self.carry_size else None
+
     def init(self, rng: np.random.Generator) -> np.ndarray:
         """Return initial parameters θ as a float32 vector."""
         free = np.full(self.distribution.num_free, self.initial_log_std)
@@ -62,13 +73,40 @@ class Policy:
 
         Args:
             theta: Parameters of the policy.
-            observation: A batch of observations.
-            carry: Hidden state of a recurrent policy; empty for feed-forward policies.
+            observation: A batch of observations. For a policy with memory, `Sequences` with their
+                own carry are allowed, too.
+            carry: Hidden state of a policy with memory, which starts with `initial_carry`; empty
+                for feed-forward policies.
         """
-        return self.params_of(theta, self.outputs(theta, observation)), carry
+        if self.carry_size and not isinstance(observation, Sequences):
+            weights, _ = self.unflatten(theta)
+            outputs, carry = self.advance(weights, observation, carry)
+        else:
+            outputs = self.outputs(theta, observation)
+        return self.params_of(theta, outputs), carry
+
+    def advance(self, weights: Sequence[Array], observation: Any, carry: Any) -> tuple[Array, Any]:
+        """Return the network's outputs for a batch of observations, and the next carry.
+
+        Args:
+            weights: Weights of the network, the first result of `unflatten`.
+            observation: A batch of observations.
+            carry: Carry before the step; None for feed-forward policies.
+        """
+        if not self.carry_size:
+            return self.network.apply(weights, observation), carry
+        if carry is None or not len(carry):
+            raise ValueError(
+                "a policy with memory needs a carry: start an episode with initial_carry, and pass"
+                " on the carry that each step returns"
+            )
+        return cast(Recurrent, self.network).step(weights, observation, carry)
 
     def outputs(self, theta: Array, observation: Any) -> Array:
-        """Return the network's outputs: the part of μ that depends on the state."""
+        """Return the network's outputs: the part of μ that depends on the state.
+
+        A policy with memory takes `Sequences` here.
+        """
         weights, _ = self.unflatten(theta)
         return self.network.apply(weights, observation)
 

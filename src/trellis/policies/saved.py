@@ -178,17 +178,23 @@ class SavedPolicy:
     ) -> Actor:
         """Return a function from batches of observations to actions for `BatchEnv.step`.
 
+        The function of a policy with memory remembers what it has seen. It plays one episode per
+        environment; for new episodes ask for a new function.
+
         Args:
             rng: where the noise of sampled actions comes from.
             stochastic: whether to sample actions; by default as the run's evaluations do it.
         """
         stochastic = self.config.eval_drawn if stochastic is None else stochastic
         rng = rng or self._rng
-        distribution = self.policy.distribution
+        distribution, carry = self.policy.distribution, None
 
         def act(observation: Observation) -> np.ndarray:
+            nonlocal carry
             features = self.normalizer(self._encode(observation))
-            params, _ = self.policy.distribution_params(self.theta, features)
+            if carry is None:
+                carry = self.policy.initial_carry(len(features))
+            params, carry = self.policy.distribution_params(self.theta, features, carry)
             if not stochastic:
                 return distribution.mode(params)
             return distribution.sample(params, distribution.noise(rng, (len(features),)))

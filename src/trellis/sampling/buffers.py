@@ -13,7 +13,7 @@ from trellis.policies.distributions import Distribution
 from trellis.policies.normalizer import Normalizer
 from trellis.sampling.environment import StepResult
 from trellis.sampling.frames import FrameStore, Stacks
-from trellis.sampling.samples import PathState, Samples
+from trellis.sampling.samples import Carries, PathState, Samples
 
 RESERVE = 16
 """Share of spare room in a frame store: 1/RESERVE of the number of steps. New episodes need it for
@@ -170,7 +170,7 @@ class RolloutBuffer:
     """
 
     def __init__(self, state: PathState, steps: int, normalize: Normalizer):
-        self.state = PathState(*(values.copy() for values in state))
+        self.state = state.copy()
         first, shape = state.observation, (steps, len(state.observation))
         self._observations = (
             PictureBuffer(shape, normalize, first)
@@ -180,15 +180,38 @@ class RolloutBuffer:
         self._arrays = TimeEnvArrays(shape)
         self._final_observations: list[np.ndarray] = []
         self._episode_returns: list[np.ndarray] = []
+        self._final_carries: list[np.ndarray] = []
 
     def gather(self, t: int, lane: slice) -> np.ndarray:
         """Record the current observations of a lane at time t and return them normalized."""
         return self._observations.gather(t, lane, self.state.observation[lane])
 
-    def add_action(self, t: int, lane: slice, outputs: np.ndarray, action: np.ndarray) -> None:
-        """Record the network outputs of a lane at time t and the action sampled from them."""
+    def carry(self, lane: slice) -> np.ndarray | None:
+        """Return what the policy carries in a lane; None for feed-forward policies."""
+        return None if self.state.carry is None else self.state.carry[lane]
+
+    def add_action(
+        self,
+        t: int,
+        lane: slice,
+        outputs: np.ndarray,
+        action: np.ndarray,
+        carry: np.ndarray | None = None,
+    ) -> None:
+        """Record the network outputs of a lane at time t and the action sampled from them.
+
+        Args:
+            t: Time of the action.
+            lane: The environments.
+            outputs: Outputs of the network.
+            action: The actions.
+            carry: What a policy with memory carries to the next step.
+        """
         age = self.state.age[lane]
         self._arrays.write(t, lane, outputs=outputs, action=action, age=age)
+        if carry is not None and self.state.carry is not None:
+            self._arrays.write(t, lane, carry=self.state.carry[lane])
+            self.state.carry[lane] = carry
 
     def add_step(
         self, t: int, lane: slice, observation: np.ndarray, step: StepResult
@@ -204,7 +227,7 @@ class RolloutBuffer:
         Returns:
             The environments whose episode has ended; `start_episodes` must follow for them.
         """
-        current, age, episode_return = self.state
+        current, age, episode_return, carry = self.state
         reward, terminated, truncated = step.reward, step.terminated, step.truncated
         self._arrays.write(t, lane, reward=reward, terminated=terminated, truncated=truncated)
         self._observations.advance(lane, current[lane], observation)
@@ -215,14 +238,18 @@ class RolloutBuffer:
         if len(ids):
             self._final_observations.append(self._observations.look_up(ids, current[ids]))
             self._episode_returns.append(episode_return[ids])
+            if carry is not None:
+                self._final_carries.append(carry[ids])
         return ids
 
     def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
         """Start new episodes in environments `ids` from the encoded observations of a reset."""
-        current, age, episode_return = self.state
+        current, age, episode_return, carry = self.state
         current[ids] = observation
         self._observations.start_episodes(ids, observation)
         age[ids], episode_return[ids] = 0, 0.0
+        if carry is not None:
+            carry[ids] = 0.0
 
     def samples(self, distribution: Distribution, free: np.ndarray) -> Samples:
         """Return all samples, once every lane has made its last step.
@@ -252,4 +279,12 @@ class RolloutBuffer:
             last_observation=observations.rebuild(last),
             episode_return=np.concatenate([np.zeros(0), *self._episode_returns]),
             episode_length=arrays["age"][ended] + 1,
+            carries=self._carries(),
         )
+
+    def _carries(self) -> Carries | None:
+        last = self.state.carry
+        if last is None:
+            return None
+        final = np.concatenate([last[:0], *self._final_carries])
+        return Carries(self._arrays["carry"], final, last.copy())

@@ -37,6 +37,8 @@ class Outcomes(NamedTuple):
     """Whether the rollout ended in a terminal state."""
     final_observation: Shaped[np.ndarray, "action state ..."]
     """Encoded observation after the last step, not normalized."""
+    final_carry: Float[np.ndarray, "action state values"] | None = None
+    """Carry of a policy with memory after the last step; otherwise None."""
 
 
 class Rollouts:
@@ -79,6 +81,7 @@ class Rollouts:
         snapshot: Snapshot,
         first_action: Shaped[np.ndarray, "action state ..."],
         rng: np.random.Generator,
+        carry: Float[np.ndarray, "state values"] | None = None,
     ) -> Outcomes:
         """Run one rollout from each state after each of its K first actions.
 
@@ -90,6 +93,7 @@ class Rollouts:
             snapshot: The states.
             first_action: First actions, (K, states, ...).
             rng: Source of the noise and of the environments' random streams.
+            carry: What a policy with memory carries out of each state; otherwise None.
         """
         if self._env is None:
             self._env = self._make_env(self._actions * self._chunk_states)
@@ -101,10 +105,11 @@ class Rollouts:
             real = index < states
             index = np.minimum(index, states - 1)
             chunk = {name: values[index] for name, values in snapshot.items()}
+            carried = None if carry is None else carry[index]
             part = self._run_chunk(
-                self._env, theta, normalize, chunk, first_action[:, index], real, rng
+                self._env, theta, normalize, chunk, first_action[:, index], real, rng, carried
             )
-            parts.append(Outcomes(*(values[:, real] for values in part)))
+            parts.append([values[:, real] for values in part if values is not None])
         return Outcomes(*(np.concatenate(values, axis=1) for values in zip(*parts, strict=True)))
 
     def close(self) -> None:
@@ -122,6 +127,7 @@ class Rollouts:
         first_action: np.ndarray,
         real: np.ndarray,
         rng: np.random.Generator,
+        carry: np.ndarray | None,
     ) -> Outcomes:
         K, C = self._actions, self._chunk_states
         distribution = self._policy.distribution
@@ -136,6 +142,8 @@ class Rollouts:
         action = first_action.reshape(K * C, *first_action.shape[2:])
         reward_sum, length = np.zeros(K * C), np.zeros(K * C, np.int64)
         terminated = np.zeros(K * C, bool)
+        if carry is not None:
+            carry = np.broadcast_to(carry, (K, *carry.shape))
         discount, t = 1.0, 0
         while True:
             step = env.step(action, active)
@@ -147,10 +155,14 @@ class Rollouts:
             if t == self._length - 1 or not active.any():
                 break
             inputs = normalize(observation).reshape(K, C, *observation.shape[1:])
-            outputs = self._policy.network.apply(weights, inputs)
+            # Rollouts that have ended keep the carry of their last step.
+            outputs, new = self._policy.advance(weights, inputs, carry)
+            if carry is not None:
+                carry = np.where(active.reshape(K, C, 1), new, carry)
             action = distribution.sample(distribution.params(outputs, free), noise[t])
             action = action.reshape(K * C, *action.shape[2:])
             discount *= self._gamma
             t += 1
         results = reward_sum, length, terminated, observation
-        return Outcomes(*(values.reshape(K, C, *values.shape[1:]) for values in results))
+        outcomes = Outcomes(*(values.reshape(K, C, *values.shape[1:]) for values in results))
+        return outcomes._replace(final_carry=carry)

@@ -13,6 +13,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 from trellis.sampling.frames import Stacks
 
 
+class Carries(NamedTuple):
+    """What a policy with memory carried along the paths."""
+
+    before: Float[np.ndarray, "time env values"]
+    """Carry before each step, zeros where an episode starts."""
+    final: Float[np.ndarray, "episode values"]
+    """Carry after the last step of each episode that ended."""
+    last: Float[np.ndarray, "env values"]
+    """Carry of each environment after the last step, zeros after a reset."""
+
+
 class Branches(NamedTuple):
     """Rollouts of vine: K from each of the N states of the rollout set (Sec. 5.2)."""
 
@@ -32,6 +43,8 @@ class Branches(NamedTuple):
     """Time step within the episode at which the rollout stopped."""
     length: Int[np.ndarray, "state action"]
     """Number of simulator steps of the rollout."""
+    final_carry: Float[np.ndarray, "state action values"] | None = None
+    """Carry of a policy with memory where the rollout stopped; otherwise None."""
 
 
 class Samples(NamedTuple):
@@ -68,6 +81,8 @@ class Samples(NamedTuple):
     """Number of steps of each episode that ended."""
     branches: Branches | None = None
     """Rollouts from states of the trunks; None for single path."""
+    carries: Carries | None = None
+    """Carries of a policy with memory; None for feed-forward policies."""
 
     @property
     def steps(self) -> int:
@@ -109,3 +124,11 @@ class PathState(NamedTuple):
     """Number of steps since the episode began."""
     episode_return: Float[np.ndarray, " env"]
     """Sum of rewards since the episode began."""
+    carry: Float[np.ndarray, "env values"] | None = None
+    """Carry of a policy with memory; None for feed-forward policies."""
+
+    def copy(self) -> "PathState":
+        """Return a state with arrays of its own."""
+        *arrays, carry = self
+        copied = PathState(*(array.copy() for array in arrays))
+        return copied if carry is None else copied._replace(carry=carry.copy())

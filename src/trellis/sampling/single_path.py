@@ -71,7 +71,7 @@ class SinglePath:
         """
         resets = stream(self._seed, Purpose.RESETS, iteration=iteration, shard=self._shard)
         actions = stream(self._seed, Purpose.ACTIONS, iteration=iteration, shard=self._shard)
-        network, distribution = self._policy.network, self._policy.distribution
+        policy, distribution = self._policy, self._policy.distribution
         num_envs = self._env.num_envs
         noise = distribution.noise(actions, (self._steps, num_envs))
         weights, free = self._policy.unflatten(theta)
@@ -83,7 +83,8 @@ class SinglePath:
         with one_blas_thread():
             if state is None or self._new_episodes:
                 first = reset(np.arange(num_envs))
-                state = PathState(first, np.zeros(num_envs, np.int64), np.zeros(num_envs))
+                zeros = np.zeros(num_envs, np.int64), np.zeros(num_envs)
+                state = PathState(first, *zeros, policy.initial_carry(num_envs))
             buffer = RolloutBuffer(state, self._steps, normalize)
             for t in range(self._steps + 1):
                 for index, lane in enumerate(self._lanes.lanes):
@@ -93,10 +94,11 @@ class SinglePath:
                         if len(ended):
                             buffer.start_episodes(ended, reset(ended))
                     if t < self._steps:
-                        outputs = network.apply(weights, buffer.gather(t, lane))
+                        inputs, carry = buffer.gather(t, lane), buffer.carry(lane)
+                        outputs, carry = policy.advance(weights, inputs, carry)
                         params = distribution.params(outputs, free)
                         action = distribution.sample(params, noise[t, lane])
-                        buffer.add_action(t, lane, outputs, action)
+                        buffer.add_action(t, lane, outputs, action, carry)
                         self._lanes.send(index, action)
             return buffer.samples(distribution, free), buffer.state
 

@@ -108,16 +108,22 @@ class Vine:
         """Run the rollouts from the captured states."""
         rng = stream(self._seed, Purpose.BRANCHES, iteration=iteration, shard=self._shard)
         at = tuple(place.T)
-        params, _ = self._policy.distribution_params(theta, np.asarray(trunks.observation[at]))
+        carry = None if trunks.carries is None else trunks.carries.before[at]
+        observation = np.asarray(trunks.observation[at])
+        params, carry = self._policy.distribution_params(theta, observation, carry)
         shape = self.actions, len(place)
         action, log_q = propose(self.proposal, self._policy.distribution, params, shape, rng)
-        outcomes = self._rollouts.run(theta, normalize, self._trunks.captured(), action, rng)
+        captured = self._trunks.captured()
+        outcomes = self._rollouts.run(theta, normalize, captured, action, rng, carry)
         remaining = np.where(outcomes.terminated, 0.0, self._gamma**outcomes.length)
         final_observation = normalize(outcomes.final_observation)
         final_age = trunks.age[at] + outcomes.length
         values = action, log_q, outcomes.reward_sum, remaining, final_observation, final_age
         by_state = (np.swapaxes(array, 0, 1) for array in (*values, outcomes.length))
-        return Branches(place, *by_state)
+        final_carry = outcomes.final_carry
+        if final_carry is not None:
+            final_carry = np.swapaxes(final_carry, 0, 1)
+        return Branches(place, *by_state)._replace(final_carry=final_carry)
 
     def close(self) -> None:
         """Close the environments of the rollouts; those of the trunks belong to the caller."""

@@ -152,7 +152,7 @@ def _require_layout(
             required |= _critic(build_critic(config, features))
         except ValueError as error:
             raise MismatchError(f"the settings describe no critic: {error}") from error
-        groups.append(_path(features, paths))
+        groups.append(_path(features, paths, policy.carry_size))
     groups.append({"best_theta": required["theta"], **expected_moments("best_moments", statistics)})
     for group in groups:
         if not specs.keys().isdisjoint(group):
@@ -174,14 +174,16 @@ def _discounted_return(config: TrainConfig) -> Expected:
     return Expected(FLOATS, (0 if config.step.is_search else config.sampling.paths,))
 
 
-def _path(features: int, paths: int) -> dict[str, Expected]:
+def _path(features: int, paths: int, carry_size: int) -> dict[str, Expected]:
     observation = Expected(FLOATS, (paths, features))
     if isinstance(features, PictureFeatures):
         observation = Expected(("uint8",), (paths, *features.shape))
+    carry = {"path/carry": Expected(FLOATS, (paths, carry_size))} if carry_size else {}
     return {
         "path/observation": observation,
         "path/age": Expected(INTEGERS, (paths,), 0),
         "path/episode_return": Expected(FLOATS, (paths,)),
+        **carry,
     }
 
 

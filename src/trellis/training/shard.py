@@ -107,6 +107,7 @@ class Shard:
             self._estimator,
             expected_states=part.sampling.batch_size,
             shards=config.sampling.shards,
+            sequence_length=part.sampling.path_length if self.model.policy.carry_size else 1,
         )
         self._state = ShardState(None, np.zeros(part.sampling.paths))
 
@@ -177,7 +178,10 @@ class Shard:
     ) -> Finished:
         """End the iteration with the new θ and observation statistics."""
         policy, samples = self.model.policy, self._samples
-        params, _ = policy.distribution_params(theta, np.asarray(samples.observation[-1]))
+        # A policy with memory acts on what the old policy remembered.
+        carry = None if samples.carries is None else samples.carries.before[-1]
+        last = np.asarray(samples.observation[-1])
+        params, _ = policy.distribution_params(theta, last, carry)
         entropy = float(np.mean(policy.distribution.entropy(params)))
         kl = None
         if self._config.estimation.normalize_observations:

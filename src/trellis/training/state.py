@@ -57,7 +57,8 @@ def to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     arrays |= state.observation_moments.to_arrays("observation_moments")
     arrays |= state.return_moments.to_arrays("return_moments")
     if state.path is not None:
-        arrays |= {f"path/{name}": value for name, value in state.path._asdict().items()}
+        path = state.path._asdict().items()
+        arrays |= {f"path/{name}": value for name, value in path if value is not None}
     if state.best_theta is not None and state.best_moments is not None:
         arrays["best_theta"] = state.best_theta
         arrays |= state.best_moments.to_arrays("best_moments")

@@ -200,8 +200,9 @@ class Trainer(TrainerBase[TrainState]):
             return True
         if path is None or state.path is None:
             return False
-        pairs = zip((*path, returns), (*state.path, state.discounted_return), strict=True)
-        return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+        ours = jax.tree.leaves((path, returns))
+        theirs = jax.tree.leaves((state.path, state.discounted_return))
+        return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
 
     def _move_envs_to(self, state: TrainState, snapshot: Snapshot | None = None) -> TrainState:
         """Restore the shards from the state, unless they are there already."""
