@@ -99,7 +99,7 @@ class GRU:
         return candidate + keep * (carry - candidate)
 
     def visible(self, carry: Array) -> Array:
-        """Return h."""
+        """Return h, which the next layer sees."""
         return carry
 
 
@@ -145,7 +145,7 @@ class LSTM:
         return xp.concatenate([gates[..., 2 * units :] * xp.tanh(cell), cell], axis=-1)
 
     def visible(self, carry: Array) -> Array:
-        """Return h."""
+        """Return h, which the next layer sees."""
         return carry[..., : self.units]
 
 

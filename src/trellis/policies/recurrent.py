@@ -73,7 +73,7 @@ class RecurrentNet:
     encoder: Network
     """Network in front of the memory; tanh follows it, if it has layers."""
     cell: Cell
-    """Recurrent cell."""
+    """Recurrent cell that keeps the memory."""
     num_outputs: int
     """Units of the last layer."""
     output_scale: float = 0.01
