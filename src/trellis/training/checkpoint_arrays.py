@@ -23,6 +23,7 @@ from trellis.checkpoint_format import (
 )
 from trellis.config import TrainConfig
 from trellis.envs.batch import LARGEST, BatchEnv, Snapshot
+from trellis.envs.errors import EnvError
 from trellis.estimation.critic import Critic, LinearCritic
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
@@ -110,7 +111,7 @@ def require_snapshot(env: BatchEnv, snapshot: Snapshot) -> None:
             )
     try:
         env.require_possible(snapshot)
-    except ValueError as error:
+    except (ValueError, EnvError) as error:
         raise CheckpointError(f"the checkpoint does not fit its environment: {error}") from error
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -269,9 +270,25 @@ def test_a_state_that_the_emulator_refuses_is_one_line(two_batches):
     env, ids = two_batches[0], np.arange(5)
     env.reset(ids, ids)
     snapshot = {name: array.copy() for name, array in env.snapshot(ids).items()}
+    env.require_possible(snapshot)
+    assert np.array_equal(env.restore(ids, snapshot), snapshot["frames"])
     snapshot["state_size"][:] = 1
     with pytest.raises(EnvRaisedError, match="the emulator does not accept the saved state"):
-        env.restore(ids, snapshot)
+        env.require_possible(snapshot)
+    env.reset(ids, ids)
+
+
+def test_a_forged_length_in_a_state_takes_no_memory(two_batches):
+    """Bytes 24 to 27 are the length of a text, which the emulator would fill for 15 seconds."""
+    env, ids = two_batches[0], np.arange(5)
+    env.reset(ids, ids)
+    snapshot = {name: array.copy() for name, array in env.snapshot(ids).items()}
+    snapshot["state"][:, 24:28] = (255, 255, 255, 127)
+    started = time.perf_counter()
+    with pytest.raises(EnvRaisedError, match="the emulator does not accept the saved state"):
+        env.require_possible(snapshot)
+    assert time.perf_counter() - started < 5
+    env.reset(ids, ids)
 
 
 @pytest.mark.parametrize(("num_envs", "edges"), [(1, [0, 1]), (29, [0, 14, 29])])

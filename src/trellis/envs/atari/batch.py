@@ -179,7 +179,7 @@ class AtariBatch(BatchEnv):
         return self._shared["frames"][ids]
 
     def require_possible(self, snapshot: Snapshot) -> None:
-        """Raise a `ValueError` if a counter is out of range."""
+        """Raise a `ValueError` if a counter is out of range, or an error of the emulator."""
         steps = self.game.most_steps
         most = {ELAPSED: steps, SINCE: steps, LAST_ACTION: NUM_ACTIONS - 1, LIVES: MOST_LIVES}
         counters = np.asarray(snapshot["counters"])
@@ -190,6 +190,10 @@ class AtariBatch(BatchEnv):
             values.min() < 0 or values.max() > limit for values, limit in numbers if len(values)
         ):
             raise self.impossible()
+        if not self.game.is_replayed:
+            ids = np.arange(self.num_envs)
+            self._write(ids, snapshot, "state", "state_size")
+            self._pool.run(Emulator.check_state, ids, starting=True)
 
     def _restore_by_replay(self, ids: NDArray[np.int64], snapshot: Snapshot) -> None:
         counters = np.asarray(snapshot["counters"])

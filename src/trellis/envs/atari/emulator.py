@@ -9,6 +9,10 @@ So there is no generator whose state would have to be saved.
 A step is recorded as one byte, `18 · number of sticky screens + action`, so a replay is exact.
 """
 
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,8 @@ NUM_ACTIONS = 18
 """Number of actions of the ALE."""
 STATE_BYTES = 20 * 1024
 """Space for a saved emulator, which needs about 14 kB; half of that are its random numbers."""
+MORE_BYTES = 64 << 20
+"""Memory that loading a state from a checkpoint may allocate."""
 # Indices of the counters of an environment.
 STREAM, ELAPSED, SINCE, LAST_ACTION, LIVES = range(5)
 STICKY_STREAMS = 2**17
@@ -168,6 +174,14 @@ class Emulator:
         self._arrays["state_size"][0] = len(state)
         self._arrays["state"][: len(state)] = state
 
+    def check_state(self) -> None:
+        """Load a state that may come from anywhere, with little memory.
+
+        A forged length would make the emulator fill gigabytes.
+        """
+        with _little_memory():
+            self.load()
+
     def load(self) -> None:
         """Restore the saved state; the parent restores the arrays of the environment."""
         import ale_py
@@ -176,7 +190,7 @@ class Emulator:
         try:
             state = ale_py.ALEState(self._arrays["state"][:size].tobytes())
             self._ale.restoreState(state)
-        except (RuntimeError, SystemError, ValueError) as error:
+        except (RuntimeError, SystemError, ValueError, MemoryError) as error:
             raise ValueError("the emulator does not accept the saved state") from error
         self._pictures.invalidate()
         self._counters[SINCE] = 0
@@ -184,3 +198,15 @@ class Emulator:
     def render(self) -> None:
         """Write the screen in colour to the picture array."""
         self._picture[...] = self._ale.getScreenRGB()
+
+
+@contextlib.contextmanager
+def _little_memory() -> Iterator[None]:
+    """Let this process allocate no more than `MORE_BYTES` in the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MORE_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
