@@ -70,13 +70,14 @@ def test_successor_values_differ_for_termination_and_truncation(problem):
             np.testing.assert_allclose(successor[t, i], expected, rtol=1e-6)
 
 
-def test_path_returns_are_discounted_sums_to_the_end_of_the_path(problem):
+@pytest.mark.parametrize("horizon", [None, 1, 3, T - 1, T + 5])
+def test_path_returns_are_discounted_sums_to_the_end_of_the_path(problem, horizon):
     samples, _, _ = problem
-    result = path_returns(samples.reward, samples, GAMMA)
+    result = path_returns(samples.reward, samples, GAMMA, horizon)
     for i in range(N):
         for t in range(T):
             total, discount = 0.0, 1.0
-            for k in range(t, T):
+            for k in range(t, T if horizon is None else min(T, t + horizon)):
                 total += discount * samples.reward[k, i]
                 discount *= GAMMA
                 if samples.ended[k, i]:

@@ -108,6 +108,8 @@ class TestBranches:
 
         ten = rollout_values(branches, 2.0, lambda seen, age: np.full(age.shape, 10.0))
         np.testing.assert_allclose(ten, branches.reward_sum / 2.0 + 10.0 * 0.9**length)
+        constant = rollout_values(branches, 2.0, cut_value=20.0)
+        np.testing.assert_allclose(constant, ten)
 
     def test_have_normalized_observations(self):
         samples, _, _ = grow(MAKERS["CartPole-v1"], normalize=lambda x: 3.0 * x)

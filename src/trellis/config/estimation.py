@@ -26,6 +26,8 @@ class EstimationConfig(Checked):
     baseline: Literal["none", "constant", "time"] = "constant"
     """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other paths at
     the same time of their episodes). Only single path without a critic uses it."""
+    horizon: int | None = field(default=None, metadata=AT_LEAST_1)
+    """Number of rewards in Q̂ of single path without a critic. Default: all of the path."""
     critic_hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
     """Sizes of the critic's hidden tanh layers."""
     critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)

@@ -29,6 +29,8 @@ class VineConfig(Checked):
     """Whether all rollouts from a state share their random numbers (actions and environment)."""
     bootstrap: bool = False
     """Whether the critic estimates the return after a cut rollout. The paper counts it as 0."""
+    cut_value: float = 0.0
+    """Value of the state in which a rollout is cut, if no critic estimates it."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -70,6 +70,7 @@ def estimate(
     settings: EstimationConfig,
     *,
     reward_scale: float = 1.0,
+    cut_value: float = 0.0,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, Estimated]:
     """Estimate advantages or Q-values with the current critic, then fit the critic.
@@ -80,6 +81,7 @@ def estimate(
         state: Parameters of the critic.
         settings: Discount factor, λ and other settings.
         reward_scale: Number that rewards are divided by.
+        cut_value: Value of the state in which a rollout of vine is cut, without a critic.
         rng: Source of the order of minibatches in the fit.
 
     Returns:
@@ -99,17 +101,20 @@ def estimate(
         loss = Moments.of_mean(loss, target.size)
         critic_fit = CriticFit(fitted, loss, Moments.of(advantage), Moments.of(target))
     if samples.branches is not None:
-        q = rollout_values(samples.branches, reward_scale, value_of)
+        q = rollout_values(samples.branches, reward_scale, value_of, cut_value)
         return q, Estimated(moments_by_state(q), critic_fit)
     if advantage is None:
-        advantage = path_returns(reward, samples, settings.gamma)
+        advantage = path_returns(reward, samples, settings.gamma, settings.horizon)
         if settings.baseline == "time":
             return advantage, Estimated(TimeMoments.of(advantage, samples.age), critic_fit)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
 
 
 def rollout_values(
-    branches: Branches, reward_scale: float, value_of: ValueFunction | None = None
+    branches: Branches,
+    reward_scale: float,
+    value_of: ValueFunction | None = None,
+    cut_value: float = 0.0,
 ) -> np.ndarray:
     """Return Q̂ = Σ γᵗ r_t of every rollout, (state, action), divided by `reward_scale`.
 
@@ -119,10 +124,11 @@ def rollout_values(
         branches: The rollouts.
         reward_scale: Number that rewards are divided by.
         value_of: Value function of the critic; None adds nothing, as in the paper.
+        cut_value: Value to add instead of a value function's.
     """
     q = branches.reward_sum / reward_scale
     if value_of is None:
-        return q
+        return q + branches.remaining * (cut_value / reward_scale) if cut_value else q
     return q + branches.remaining * value_of(branches.final_observation, branches.final_age)
 
 

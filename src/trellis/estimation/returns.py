@@ -58,10 +58,23 @@ def successor_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
     return np.where(samples.terminated, 0.0, successor).astype(np.float32)
 
 
-def path_returns(reward: Grid, samples: Samples, gamma: float) -> Grid:
-    """Return Q̂_t = Σ γᵏ r_{t+k}, summed to the end of the episode or of the batch."""
+def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | None = None) -> Grid:
+    """Return Q̂_t = Σ γᵏ r_{t+k}, summed to the end of the episode or of the batch.
+
+    Args:
+        reward: Rewards r_t.
+        samples: Samples of one iteration, which say where episodes ended.
+        gamma: Discount factor γ.
+        horizon: Largest number of rewards in a sum. Default: no limit.
+    """
     decay = np.where(samples.ended, 0.0, gamma)
-    return np.asarray(discounted_sums(_single(reward), _single(decay)))
+    returns = np.asarray(discounted_sums(_single(reward), _single(decay)))
+    if horizon is None or horizon >= len(returns):
+        return returns
+    cut, age = returns.copy(), samples.age
+    later = np.where(age[horizon:] == age[:-horizon] + horizon, returns[horizon:], 0.0)
+    cut[:-horizon] -= np.float32(gamma**horizon) * later
+    return cut
 
 
 def gae(

@@ -155,6 +155,7 @@ class Shard:
             critic,
             self._config.estimation,
             reward_scale=reward_scale,
+            cut_value=self._config.sampling.vine.cut_value,
             rng=self._stream(Purpose.CRITIC_BATCHES),
         )
         return estimated

@@ -211,3 +211,51 @@ def test_the_physics_is_the_same_without_islands(env_id, kind):
 def test_an_unknown_control_unit_is_an_error():
     with pytest.raises(ValueError, match="control_unit must be one of"):
         trellis.envs.make(HOPPER, 1, control_unit="newton")
+
+
+@pytest.mark.parametrize("env_id", [HOPPER, WALKER])
+def test_whole_body_velocity_is_that_of_the_centre_of_mass(env_id):
+    env = started(env_id, velocity="whole-body")
+    torso = started(env_id)
+    data = mujoco.MjData(env.model)
+
+    def centres(observation):
+        for row in observation:
+            data.qpos[:] = row[: env.model.nq]
+            mujoco.mj_kinematics(env.model, data)
+            mujoco.mj_comPos(env.model, data)
+            yield data.subtree_com[0, 0]
+
+    before = list(centres(env.snapshot(np.arange(4))["observation"]))
+    actions = np.random.default_rng(0).uniform(-1, 1, (4, *env.action_space.shape))
+    step, other = env.step(actions), torso.step(actions)
+    velocity = (np.array(list(centres(step.observation))) - before) / 0.02
+    np.testing.assert_allclose(env.info["x_velocity"], velocity, atol=1e-10)
+    np.testing.assert_array_equal(step.observation, other.observation)
+    difference = env.info["x_velocity"] - torso.info["x_velocity"]
+    assert np.abs(difference).min() > 1e-3
+    np.testing.assert_allclose(step.reward - other.reward, difference, atol=1e-10)
+
+
+@every_task
+def test_torques_as_actions_are_the_same_physics(env_id):
+    env, torques = started(env_id), started(env_id, action_unit="torque")
+    assert not np.isfinite(torques.action_space.high).any()
+    # Some exceed the largest torque.
+    actions = np.random.default_rng(0).uniform(-1.5, 1.5, (4, *env.action_space.shape))
+    step, other = env.step(actions), torques.step(actions * GEAR[env_id])
+    np.testing.assert_allclose(other.observation, step.observation, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(other.reward, step.reward, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="control_unit must be torque"):
+        trellis.envs.make(env_id, 1, action_unit="torque", control_unit="normalized")
+
+
+def test_velocities_can_be_clipped_in_the_observation():
+    env, clipped = started(HOPPER), started(HOPPER, velocity_limit=0.5)
+    for _ in range(3):
+        actions = np.ones((4, *env.action_space.shape))
+        step, other = env.step(actions), clipped.step(actions)
+    np.testing.assert_array_equal(other.observation[:, :6], step.observation[:, :6])
+    np.testing.assert_array_equal(other.observation[:, 6:], step.observation[:, 6:].clip(-0.5, 0.5))
+    assert np.abs(step.observation[:, 6:]).max() > 0.5
+    np.testing.assert_array_equal(other.reward, step.reward)

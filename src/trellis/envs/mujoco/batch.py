@@ -67,7 +67,9 @@ class MujocoBatch(BatchEnv):
         self._observation = task.observe(self._physics, self.options)
         self._renderer: mujoco.Renderer | None = None
         self.seconds_per_step = self._physics.seconds
+        limited = self.model.actuator_ctrllimited.astype(bool)
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
+        low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
         super().__init__(
             env_id,
             num_envs,

@@ -8,7 +8,8 @@ the paper's states (all generalized positions and velocities: 10, 12 and 18 numb
     walker   v_x − 1e-5 ‖u‖² + 1 until it has fallen, minus a penalty for strong foot impacts
 
 where u are torques and v_x is the velocity of the torso (swimmer: of the centre of mass). A control
-step is two implicit steps of 10 ms (swimmer: four) instead of Runge-Kutta steps.
+step is two implicit steps of 10 ms (swimmer: four) instead of Runge-Kutta steps. Options choose
+other readings: `velocity`, `velocity_limit`, `action_unit`, `timestep` and `frame_skip`.
 docs/paper/departures.md lists where these tasks depart from the paper, and compares the two
 integrators.
 """
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis import rng
+from trellis.envs.mujoco import planar
 from trellis.envs.mujoco.runners import coordinates, within
 from trellis.envs.mujoco.task import MujocoTask, Outcome, Physics, TaskOptions, Values
 from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH
@@ -30,8 +32,13 @@ from trellis.envs.mujoco.v5 import HOPPER_HEALTH, WALKER_HEALTH
 
 CONTROL_COST = 1e-5
 """Weight of the control cost in r(x, u) = v_x − 1e-5 ‖u‖² (Sec. 8.1)."""
-UNITS = ("torque", "normalized")
-"""Units of u in the control cost."""
+CHOICES = {
+    "control_unit": ("torque", "normalized"),
+    "action_unit": ("normalized", "torque"),
+    "velocity": ("torso", "whole-body"),
+}
+"""Options that name one of several readings of the paper: the unit of u in the control cost, the
+unit of actions, and what v_x is the velocity of."""
 FEET = ("foot", "foot_left")
 """Names of the walker's feet in its model file."""
 
@@ -65,9 +72,18 @@ def load_walker(path: str, o: TaskOptions) -> "mujoco.MjModel":
 
 
 def _spec(path: str, o: TaskOptions) -> "mujoco.MjSpec":
-    if o.control_unit not in UNITS:
-        raise ValueError(f"control_unit must be one of {UNITS}, got {o.control_unit!r}")
+    for name, choices in CHOICES.items():
+        if getattr(o, name, choices[0]) not in choices:
+            raise ValueError(f"{name} must be one of {choices}, got {getattr(o, name)!r}")
     spec = mujoco.MjSpec.from_file(path)
+    if o.action_unit == "torque":
+        if o.control_unit != "torque":
+            raise ValueError("control_unit must be torque if action_unit is, got 'normalized'")
+        for actuator in spec.actuators:
+            # Unbounded, because the policy's [-1, 1] would be stretched to bounds.
+            actuator.ctrllimited, actuator.forcelimited = False, True
+            actuator.forcerange = [-actuator.gear[0], actuator.gear[0]]
+            actuator.gear = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.timestep = o.timestep
     # For pictures only: an infinite floor, with one square of the pattern per metre.
@@ -85,9 +101,21 @@ def start(seeds: NDArray[np.int64], model: Any, o: TaskOptions) -> tuple[Values,
     return model.qpos0 + noise[:, : model.nq], noise[:, model.nq :]
 
 
+def observe(physics: Physics, o: TaskOptions) -> Values:
+    """Return qpos and qvel, with velocities clipped to ±`velocity_limit` if there is one."""
+    observation = coordinates(physics, o)
+    if o.velocity_limit is not None:
+        velocity = observation[:, -physics.qvel.shape[1] :]
+        np.clip(velocity, -o.velocity_limit, o.velocity_limit, out=velocity)
+    return observation
+
+
 def effort(actions: Values, physics: Physics, o: TaskOptions) -> Values:
     """Return the control cost 1e-5 ‖u‖²."""
     unit = physics.gear[:, None] if o.control_unit == "torque" else 1.0
+    if o.action_unit == "torque":
+        limit = physics.derived["torque_limit"]
+        actions = np.clip(actions, -limit, limit)
     # Joint by joint, because the bits of a matrix product depend on the number of rows.
     u = np.multiply(actions.T, unit, order="C", dtype=np.float64)
     return o.ctrl_cost_weight * np.add.reduce(np.multiply(u, u, out=u), axis=0)
@@ -128,7 +156,12 @@ def swim(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> O
 def hop(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
     """Return the hopper's outcome: v_x − 1e-5 ‖u‖² and a bonus, until the torso falls or leans."""
     x, height, angle = physics.qpos[:, :3].T
-    reward, _, info = progress(physics, x - before[:, 0], actions, o)
+    distance = x - before[:, 0]
+    if o.velocity == "whole-body":
+        links = physics.derived["planar"][0].reshape(-1, planar.COLUMNS)
+        distance = planar.centre_of_mass(physics.qpos, links)
+        distance -= planar.centre_of_mass(before, links)
+    reward, _, info = progress(physics, distance, actions, o)
     upright = within(height, o.healthy_z_range) & within(angle, o.healthy_angle_range)
     return Outcome(reward + o.healthy_reward * upright, ~upright, info)
 
@@ -148,11 +181,26 @@ def walk(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> O
 _COMMON = {
     "ctrl_cost_weight": CONTROL_COST,
     "control_unit": "torque",
+    "action_unit": "normalized",
+    "velocity_limit": None,
     "exclude_current_positions_from_observation": False,
     "timestep": 0.01,
 }
-_UPRIGHT = {**_COMMON, "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
-_task = functools.partial(MujocoTask, start=start, observe=coordinates, load=load_model)
+_UPRIGHT = {**_COMMON, "velocity": "torso", "reset_noise_scale": 5e-3, "healthy_reward": 1.0}
+_task = functools.partial(MujocoTask, start=start, observe=observe, load=load_model)
+
+
+def _torque_limit(batch: Any) -> Values:
+    """Return the largest torque of each actuator if actions are torques, for every simulation."""
+    limit = batch.model.actuator_forcerange[:, 1]
+    return np.broadcast_to(limit, (batch.nsim, limit.size))
+
+
+def _planar(batch: Any) -> Values:
+    """Return the links of a planar body, for every simulation."""
+    links = planar.planar_links(batch.model).ravel()
+    return np.broadcast_to(links, (batch.nsim, links.size))
+
 
 TASKS = {
     "trellis/PaperSwimmer-v0": _task(
@@ -161,13 +209,18 @@ TASKS = {
         outcome=swim,
         options={**_COMMON, "reset_noise_scale": 0.1},
         derived={
+            "torque_limit": _torque_limit,
             "links": lambda batch: np.broadcast_to(
                 links(batch.model), (batch.nsim, batch.model.nbody - 1)
-            )
+            ),
         },
     ),
     "trellis/PaperHopper-v0": _task(
-        "hopper.xml", frame_skip=2, outcome=hop, options={**_UPRIGHT, **HOPPER_HEALTH}
+        "hopper.xml",
+        frame_skip=2,
+        outcome=hop,
+        options={**_UPRIGHT, **HOPPER_HEALTH},
+        derived={"planar": _planar, "torque_limit": _torque_limit},
     ),
     "trellis/PaperWalker-v0": _task(
         "walker2d_v5.xml",
@@ -179,7 +232,11 @@ TASKS = {
             "impact_coefficient": 0.25,
             "impact_threshold": 1.5,
         },
-        derived={"touch": lambda batch: batch.bind("sensordata")},
+        derived={
+            "touch": lambda batch: batch.bind("sensordata"),
+            "planar": _planar,
+            "torque_limit": _torque_limit,
+        },
         load=load_walker,
     ),
 }
