@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "atari": ("atari", "Atari", "Table 1 and Figure 5: seven Atari games (Sec. 8.2)."),
     "vine-variance": ("vine", "VineVariance", "Variance of vine's estimates (Sec. 5.2)."),
     "vine-bias": ("vine", "VineBias", "Bias of vine's gradient by proposal (Sec. 5.2)."),
+    "vine-controls": ("controls", "VineControls", "Why vine falls on the hopper (Sec. 8.1)."),
     "vine-picture": ("vine", "VinePicture", "Figure 1: trunks and branches of a vine iteration."),
 }
 """Folder, class and description of each experiment."""

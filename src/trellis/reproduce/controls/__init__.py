@@ -1,0 +1,1 @@
+"""Controls that look for the cause of vine's short gaits on the hopper."""
