@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomoti
 from trellis.reproduce.comparison.figure import was_timed
 from trellis.reproduce.comparison.findings import steps_to
 from trellis.reproduce.comparison.kept_logs import keep, read_logs, write_logs
+from trellis.reproduce.comparison.kept_runs import all_logs, finish_method, keep_run
 from trellis.reproduce.comparison.scores import (
     curve,
     curves,
@@ -135,6 +137,42 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
         with pytest.raises(ResultsError, match=rf"2 seeds at scale 0\.1; {words}.*--out"):
             less.run(said.append)
     assert json.loads((tmp_path / "out" / "cartpole.json").read_text()) == later
+    # Run folders may be lost: what has a kept log is not trained again, nor evaluated.
+    shutil.rmtree(tmp_path / "runs")
+    scores.clear()
+    said.clear()
+    asked.run(said.append)
+    assert said[0] == "10 of 10 runs are finished"
+    remade = json.loads((tmp_path / "out" / "cartpole.json").read_text())
+    for method, record in later["methods"].items():
+        assert remade["methods"][method]["runs"] == record["runs"]
+    assert remade["sweeps"] == later["sweeps"]
+    forced = dataclasses.replace(asked, again=True)
+    assert not any(plan.finished for plan in forced.compared(task, trpo, None))
+    smaller = dataclasses.replace(asked, scale=0.2)
+    assert not any(plan.finished for plan in smaller.compared(task, trpo, None))
+
+
+def test_a_run_that_ended_is_kept_before_its_method_is_finished(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_plans, "ITERATIONS", 5)
+    task, method = comparison_plans.TASKS["cartpole"], comparison_plans.METHODS["trpo"]
+    asked = CartPoleComparison(tmp_path / "out", seeds=2, runs=tmp_path / "runs")
+    first, _ = asked.compared(task, method, None)
+    finish(first, 900.0)
+    log = keep(first, "compared", {"mean_return": 900.0})
+    keep_run(tmp_path / "out", "cartpole", "trpo", log)
+    keep_run(tmp_path / "out", "cartpole", "trpo", log)
+    shutil.rmtree(tmp_path / "runs")
+    kept, other = asked.compared(task, method, None)
+    assert (kept.finished, other.finished) == (True, False)
+    assert kept.rows == log.rows
+    assert len(all_logs(tmp_path / "out", "cartpole", "trpo")) == 1
+    # A log without scores is of no use, since the policy is lost.
+    keep_run(tmp_path / "out", "cartpole", "trpo", log._replace(score=None))
+    assert not any(plan.finished for plan in asked.compared(task, method, None))
+    finish_method(tmp_path / "out", "cartpole", "trpo", [log])
+    assert asked.compared(task, method, None)[0].finished
+    assert not list((tmp_path / "out/logs/unfinished").glob("*.gz"))
 
 
 def test_videos_and_sweeps_go_with_the_runs_they_are_of():
@@ -330,7 +368,8 @@ def test_the_papers_minutes_stand_beside_full_budgets_alone(tmp_path, monkeypatc
         plans = asked.compared(task, methods[name], None)
         finish(plans[0], 10.0)
         played = gait.Episodes(np.full(20, 10.0), np.full(20, 900), None)
-        return method_record(task, methods[name], scale, plans, [played], None)["paper_minutes"]
+        scores = [played.summary()]
+        return method_record(task, methods[name], scale, plans, scores, None)["paper_minutes"]
 
     assert minutes("trpo", 1.0) == 100
     assert minutes("trpo-vine", 1.0) == 40

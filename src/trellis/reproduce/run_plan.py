@@ -45,6 +45,11 @@ class RunPlan(LoggedRun):
         except CheckpointError:
             return UNKNOWN
 
+    @property
+    def threads(self) -> int:
+        """Simulator threads of the run."""
+        return read_config(self.folder).threads
+
     def check(self) -> None:
         """Raise a RunFolderError if the folder holds a run with other settings."""
         if not self.has_started:

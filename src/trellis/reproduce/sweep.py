@@ -34,11 +34,22 @@ TAKEN = (RunLockedError.exit_code, RunExistsError.exit_code)
 """Exit codes of a command whose run folder another process holds."""
 
 
-def execute(plans: Sequence[RunPlan], parallel: int, say: Say) -> None:
+def execute(
+    plans: Sequence[RunPlan],
+    parallel: int,
+    say: Say,
+    ended: Callable[[RunPlan], None] = lambda plan: None,
+) -> None:
     """Run the unfinished plans, `parallel` runs at a time.
 
     After the first signal to stop, the runs write a checkpoint and stop. A second signal stops them
     at once.
+
+    Args:
+        plans: Planned runs.
+        parallel: Number of runs at the same time.
+        say: Function that prints a message.
+        ended: Function that is called with each run that has ended well, from its own thread.
 
     Raises:
         RuntimeError: If some runs failed, after all runs have ended.
@@ -62,6 +73,8 @@ def execute(plans: Sequence[RunPlan], parallel: int, say: Say) -> None:
             return
         if error:
             failures.append(f"{plan.folder}: {error}")
+        else:
+            ended(plan)
         progress.ended(plan)
         say(f"{plan.folder} {'failed' if error else 'finished'}; {progress.line()}")
 

@@ -6,7 +6,7 @@ and `claims.py` turn numbers into verdicts. `kept_logs.py`, `table.py`, `page.py
 write them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 from trellis.analysis.compare import training_return
 from trellis.reproduce.comparison import gait, plans
 from trellis.reproduce.comparison.findings import OURS, TRPO
-from trellis.reproduce.comparison.kept_logs import keep, write_logs
+from trellis.reproduce.comparison.kept_logs import Role
+from trellis.reproduce.comparison.kept_runs import (
+    KeptRun,
+    all_logs,
+    as_kept,
+    finish_method,
+    keep_run,
+    log_of,
+)
 from trellis.reproduce.comparison.plans import METHODS, STANDARD, TASKS, ComparedTask, Method
 from trellis.reproduce.comparison.scores import method_record, sweep_record
 from trellis.reproduce.comparison.table import read_tasks, refresh, refuse_less, write_task
@@ -41,6 +49,8 @@ class Locomotion(TrainingExperiment):
     """Steps per iteration as a part of the paper's, in (0, 1]. The number of iterations stays."""
     vine_scale: float | None = None
     """Scale of the vine methods. Default: the scale of the other methods."""
+    again: bool = False
+    """Train runs again whose logs are kept in the results."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -87,7 +97,12 @@ class Locomotion(TrainingExperiment):
         if method.swept and value is not None:
             name, step = f"{name}-{value:g}", {method.swept: value}
         stem = self.runs / plans.folder(task, scale) / name
-        return self.plan_seeds(stem, plans.settings(task, method, scale, **step), seeds)
+        planned = self.plan_seeds(stem, plans.settings(task, method, scale, **step), seeds)
+        if self.again:
+            return planned
+        role = "swept" if seeds == [plans.SWEEP_SEED] else "compared"
+        logs = all_logs(self.out, task.name, method.name)
+        return [plan if plan.has_started else as_kept(plan, role, logs) for plan in planned]
 
     def run(self, say: Say) -> None:
         """Train the missing runs, and write the results of each task."""
@@ -109,20 +124,36 @@ class Locomotion(TrainingExperiment):
 
     def _train(self, say: Say) -> None:
         """Train the sweeps and the methods without one, then the methods with the chosen values."""
-        first = [
-            plan
-            for task, method in self._pairs
-            for plan in self.swept(task, method) or self.compared(task, method, None)
-        ]
-        execute(first, self.parallel, say)
+        roles: dict[Path, tuple[str, str, Role]] = {}
+        first: list[RunPlan] = []
+        for task, method in self._pairs:
+            swept = self.swept(task, method)
+            found = swept or self.compared(task, method, None)
+            role: Role = "swept" if swept else "compared"
+            roles |= {plan.folder: (task.name, method.name, role) for plan in found}
+            first += found
+
+        def keep_ended(plan: RunPlan) -> None:
+            task, method, role = roles[plan.folder]
+            score = self._score(plan) if role == "compared" else None
+            keep_run(self.out, task, method, log_of(plan, role, score))
+
+        execute(first, self.parallel, say, keep_ended)
         winners: list[RunPlan] = []
         for task, method in self._pairs:
             value = self._choose(task, method)
             if value is not None:
                 say(f"{task.title}, {method.label}: the best {method.swept} is {value:g}")
-                winners += self.compared(task, method, value)
+                found = self.compared(task, method, value)
+                roles |= {plan.folder: (task.name, method.name, "compared") for plan in found}
+                winners += found
         if winners:
-            execute(winners, self.parallel, say)
+            execute(winners, self.parallel, say, keep_ended)
+
+    def _score(self, plan: RunPlan) -> dict[str, Any]:
+        """Return the scores of the last policy of a run: the kept ones, or new ones."""
+        kept = plan.log.score if isinstance(plan, KeptRun) else None
+        return dict(kept) if kept else gait.evaluate(plan.folder).summary()
 
     def _choose(self, task: ComparedTask, method: Method) -> float | None:
         """Return the value with the best return at the end of training; None without a sweep."""
@@ -137,20 +168,21 @@ class Locomotion(TrainingExperiment):
         for method in self._methods:
             value = self._choose(task, method)
             runs = self.compared(task, method, value)
-            played = [gait.evaluate(plan.folder) for plan in runs]
+            scores = [self._score(plan) for plan in runs]
             methods[method.name] = {
-                **method_record(task, method, self.scale_of(method), runs, played, value),
+                **method_record(task, method, self.scale_of(method), runs, scores, value),
                 **made_by(command(self, tasks=(task.name,))),
             }
-            logs = [keep(plan, "compared") for plan in runs]
+            pairs = zip(runs, scores, strict=True)
+            logs = [log_of(plan, "compared", score) for plan, score in pairs]
             if value is not None:
                 swept = self.swept(task, method)
                 sweeps[method.name] = sweep_record(task, method, swept, value)
-                logs += [keep(plan, "swept") for plan in swept]
-            write_logs(self.out, task.name, method.name, logs)
+                logs += [log_of(plan, "swept", None) for plan in swept]
+            finish_method(self.out, task.name, method.name, logs)
             if task.moves and method.name in (*TRPO, *OURS):
                 name = f"{task.name}-{method.name}.mp4"
-                failure = gait.record_video(_typical(runs, played).folder, self.out / name)
+                failure = self._record(_typical(runs, scores), self.out / name)
                 if failure is None:
                     videos[method.name] = name
                 else:
@@ -163,6 +195,12 @@ class Locomotion(TrainingExperiment):
             "sweeps": sweeps,
             "videos": videos,
         }
+
+    def _record(self, plan: RunPlan, path: Path) -> str | None:
+        """Record a video of a run, unless only its log is left; return why there is none."""
+        if not isinstance(plan, KeptRun):
+            return gait.record_video(plan.folder, path)
+        return None if path.is_file() else "only the log of the typical run is kept"
 
 
 @dataclass(frozen=True)
@@ -184,7 +222,7 @@ class Comparison(Locomotion):
     """Tasks to run: cartpole, swimmer, hopper, walker."""
 
 
-def _typical(runs: Sequence[RunPlan], played: Sequence[gait.Episodes]) -> RunPlan:
+def _typical(runs: Sequence[RunPlan], scores: Sequence[Mapping[str, Any]]) -> RunPlan:
     """Return the run with the median return; the better one of two."""
-    order = sorted(range(len(runs)), key=lambda index: played[index].returns.mean())
+    order = sorted(range(len(runs)), key=lambda index: scores[index]["mean_return"])
     return runs[order[len(order) // 2]]

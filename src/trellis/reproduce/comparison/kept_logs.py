@@ -19,6 +19,8 @@ from trellis.safe_files import write_file
 
 FOLDER = "logs"
 """Folder of the kept logs within the results."""
+UNFINISHED = "logs/unfinished"
+"""Folder of the logs of methods whose runs are not all finished."""
 LINE_BYTES = 1 << 25
 """Longest line that is read."""
 Role = Literal["compared", "swept"]
@@ -37,6 +39,8 @@ class KeptLog(NamedTuple):
     """Settings of the run."""
     columns: Mapping[str, Sequence[float | str | None]]
     """Values of each metric, one per iteration; null where an iteration has none."""
+    score: Mapping[str, Any] | None = None
+    """Scores of the last policy; None if it was not evaluated."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -46,25 +50,34 @@ class KeptLog(NamedTuple):
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def keep(plan: RunPlan, role: Role) -> KeptLog:
-    """Return the log of a finished run."""
+def keep(plan: RunPlan, role: Role, score: Mapping[str, Any] | None = None) -> KeptLog:
+    """Return the log of a finished run.
+
+    Args:
+        plan: The run.
+        role: Its role in the comparison.
+        score: Scores of its last policy, if there are any.
+    """
     rows = plan.rows
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [_rounded(row.get(name)) for row in rows] for name in names}
-    return KeptLog(plan.folder.name, role, plan.commit, as_json(plan.config), columns)
+    config = as_json(plan.config)
+    return KeptLog(plan.folder.name, role, plan.commit, config, columns, score)
 
 
-def write_logs(out: Path, task: str, method: str, logs: Iterable[KeptLog]) -> None:
+def write_logs(
+    out: Path, task: str, method: str, logs: Iterable[KeptLog], folder: str = FOLDER
+) -> None:
     """Write the logs of a method on a task; the file is the same whenever it is written."""
     lines = (json.dumps(log._asdict(), allow_nan=False) + "\n" for log in logs)
-    path = _path(out, task, method)
+    path = _path(out, task, method, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path.parent, path.name, gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def read_logs(out: Path, task: str, method: str) -> list[KeptLog]:
+def read_logs(out: Path, task: str, method: str, folder: str = FOLDER) -> list[KeptLog]:
     """Return the kept logs of a method on a task; an empty list if there are none."""
-    path = _path(out, task, method)
+    path = _path(out, task, method, folder)
     if not path.is_file():
         return []
     try:
@@ -81,8 +94,8 @@ def _parsed(file: gzip.GzipFile) -> Iterator[KeptLog]:
         yield KeptLog(**json.loads(line))
 
 
-def _path(out: Path, task: str, method: str) -> Path:
-    return out / FOLDER / f"{task}-{method}.jsonl.gz"
+def _path(out: Path, task: str, method: str, folder: str) -> Path:
+    return out / folder / f"{task}-{method}.jsonl.gz"
 
 
 def _rounded(value: Any) -> Any:

@@ -16,11 +16,9 @@ from trellis.analysis.compare import LAST, training_return
 from trellis.analysis.curves import Band, Line, band, seconds
 from trellis.analysis.statistics import mean_interval
 from trellis.reproduce.comparison.findings import TRPO
-from trellis.reproduce.comparison.gait import Episodes
 from trellis.reproduce.comparison.plans import ITERATIONS, ComparedTask, Method, swept_values
 from trellis.reproduce.files import rounded
 from trellis.reproduce.run_plan import RunPlan
-from trellis.runs.folder import read_config
 
 Log = Sequence[Mapping[str, Any]]
 """The metrics of a run's iterations."""
@@ -30,7 +28,7 @@ PAPER_MINUTES = {"swimmer": (5, 2), "hopper": (35, 14), "walker": (100, 40)}
 """Computation time of single path and of vine in Table 2."""
 
 
-def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
+def run_record(plan: RunPlan, score: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the cost of one run and the scores of its final policy."""
     rows = plan.rows
     trained = training_return(rows)
@@ -41,10 +39,10 @@ def run_record(plan: RunPlan, episodes: Episodes | None) -> dict[str, Any]:
         "iterations": rows[-1]["iteration"],
         "steps": rows[-1]["steps"],
         "minutes": round(float(seconds(rows)[-1]) / 60, 2),
-        "threads": read_config(plan.folder).threads,
+        "threads": plan.threads,
         "training_return": trained if np.isfinite(trained) else None,
     }
-    return record if episodes is None else {**record, **episodes.summary()}
+    return {**record, **(score or {})}
 
 
 def method_record(
@@ -52,11 +50,11 @@ def method_record(
     method: Method,
     scale: float,
     plans: Sequence[RunPlan],
-    episodes: Sequence[Episodes],
+    scores: Sequence[Mapping[str, Any]],
     value: float | None,
 ) -> dict[str, Any]:
     """Return the scores and curves of one method on one task."""
-    runs = [run_record(plan, played) for plan, played in zip(plans, episodes, strict=True)]
+    runs = [run_record(plan, score) for plan, score in zip(plans, scores, strict=True)]
     score = mean_interval([run["mean_return"] for run in runs])
     minutes = None
     # The paper's times are those of full-size iterations.
