@@ -146,16 +146,16 @@ class Lamp(gymnasium.Env):
 
 
 SMALL = {
-    "policy": {"channels": (4, 4), "hidden": (8,)},
-    "sampling": {"num_envs": 4, "steps_per_env": 32},
-    "estimation": {"critic_hidden": (8,), "critic_epochs": 2, "critic_minibatch": 32},
+    "policy": {"channels": (8, 8), "hidden": (16,)},
+    "sampling": {"num_envs": 8, "steps_per_env": 32},
+    "estimation": {"critic": "none", "gamma": 0.01},
 }
 
 
 @pytest.mark.slow
 def test_colours_are_learned_saved_and_loaded(tmp_path):
-    with TRPO(Lamp, **SMALL, step={"max_kl": 0.05}) as agent:
-        agent.learn(128 * 40, progress_bar=False)
+    with TRPO(Lamp, **SMALL, step={"max_kl": 0.05, "fisher_fraction": 1.0}) as agent:
+        agent.learn(256 * 40, progress_bar=False)
         assert agent.evaluate(20).mean_return > 9.5
         agent.save(tmp_path / "lamp")
     saved = SavedPolicy.load(tmp_path / "lamp")
@@ -165,4 +165,4 @@ def test_colours_are_learned_saved_and_loaded(tmp_path):
         seen[3:7, 5:9, 2 * colour] = 255
         assert saved.act(seen, deterministic=True) == colour
     with TRPO.load(tmp_path / "lamp", env=Lamp) as agent:
-        agent.learn(128, progress_bar=False)
+        agent.learn(256, progress_bar=False)

@@ -1,6 +1,7 @@
 """The Python interface: `TRPO` with learn, predict, evaluate, save and load."""
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,8 @@ from trellis.agent_inputs import (
     batch_maker,
     callback_list,
     env_name,
+    names_of,
+    one_env_maker,
     plan,
     require_arguments,
     with_best_policy,
@@ -36,6 +39,7 @@ from trellis.training.base import TrainerBase
 from trellis.training.build import env_maker
 from trellis.training.checkpoint_arrays import check_header, require_state
 from trellis.training.evaluation import Evaluation, Evaluator
+from trellis.training.pace import fitted
 from trellis.training.state import TrainState, from_arrays, get_parameters, with_parameters
 
 
@@ -81,6 +85,8 @@ class TRPO:
             settings["policy"], policy = policy, None
         config = changed(presets.resolve(env_name(env), preset), {"seed": seed, **settings})
         as_json(config)  # Settings that cannot be saved are refused before training.
+        pace = fitted(config, names_of(settings), one_env_maker(env, config))
+        config, self._pace = pace.config, str(pace)
         self._make_env, self._checkpoint = batch_maker(env, config), None
         self._untrusted: tuple[str | Path, bool] | None = None
         """Folder whose settings name the environment, and whether the user trusts it."""
@@ -165,6 +171,9 @@ class TRPO:
             self._state, self._acting = state, trainer.policy_of(state)
 
         callbacks, quiet = [keep, *callbacks], not progress_bar
+        if self._pace and progress_bar:
+            print(self._pace, file=sys.stderr)
+            self._pace = ""
         if log_dir is not None:
             train_from(
                 *(trainer, log_dir, self._state, config),
@@ -175,6 +184,8 @@ class TRPO:
             return self
         begun = (self._state.iteration, self._state.steps)
         with make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress:
+            if progress_bar:
+                trainer.watch(progress.add_steps)
             advance(
                 trainer,
                 self._state,
@@ -303,6 +314,7 @@ class TRPO:
             saved = saved._replace(arrays=arrays)
         agent = cls.__new__(cls)
         agent._make_env, agent._checkpoint = batch_maker(env, config), saved
+        agent._pace = ""
         agent._untrusted = None if env is not None else (path, trust_env)
         agent._trainer, agent._evaluator = None, Evaluator(agent._make_env or env_maker(config))
         agent._state, agent._acting = from_arrays(saved.arrays, saved.values), acting

@@ -5,7 +5,7 @@ Forms that other libraries use but Trellis does not are errors with the line tha
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,21 @@ def batch_maker(env: EnvSource | None, config: TrainConfig) -> MakeEnv | None:
     if env is None or isinstance(env, str):
         return None
     return lambda num_envs: envs.make(env, num_envs, **config.env_options)
+
+
+def one_env_maker(env: EnvSource, config: TrainConfig) -> Callable[[], envs.BatchEnv] | None:
+    """Return a function that creates a batch of one environment from a callable, or None."""
+    make = batch_maker(env, config)
+    return None if make is None else lambda: make(1)
+
+
+def names_of(settings: Mapping[str, Any]) -> set[str]:
+    """Return the full names of settings in nested dictionaries."""
+    names: set[str] = set()
+    for name, value in settings.items():
+        inner = value if isinstance(value, Mapping) else None
+        names |= {name} if inner is None else {f"{name}.{part}" for part in inner}
+    return names
 
 
 def require_arguments(env: Any, extra: tuple[object, ...], policy: Any) -> None:

@@ -45,6 +45,7 @@ def train(args: Sequence[str]) -> int:
         from trellis.runs.run import closing
         from trellis.runs.run import train as run_training
         from trellis.runs.trainers import make_trainer
+        from trellis.training.pace import Pace, fitted
 
         config, out = asked.settings, asked.out
         _require_workers(asked.workers)
@@ -61,6 +62,8 @@ def train(args: Sequence[str]) -> int:
             allow_env(config.env, options, asked.config, trust_env=trusted, named=named)
         callbacks = tracking.callbacks(asked.track)
         _pin_threads(config)
+        pace = Pace(config, None) if asked.config else fitted(config, asked.chosen)
+        config = pace.config
         made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
     with closing(made) as trainer:
         with usage_errors(OSError):
@@ -70,6 +73,8 @@ def train(args: Sequence[str]) -> int:
             f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
             f" {config.seed}, preset {config.preset or 'none'}"
         )
+        if str(pace):
+            say(str(pace))
         say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             state = run_training(trainer, folder, callbacks=callbacks)

@@ -88,6 +88,8 @@ class Arguments:
 
     settings: TrainConfig
     """Validated configuration of the run."""
+    chosen: frozenset[str]
+    """Full names of the settings that options name."""
     out: Path | None
     """Run folder. None for a new folder in runs/."""
     cluster: str | None
@@ -162,7 +164,8 @@ def parse(args: Sequence[str]) -> Arguments:
     if written & {"--steps", "--total-steps"} and "--max-iterations" not in written:
         values["max_iterations"] = None
     settings = from_json({"schema_version": SCHEMA_VERSION, **_nested(values)})
-    return Arguments(settings, **run)
+    names = {option.removeprefix("--").replace("-", "_") for option in written}
+    return Arguments(settings, frozenset(names - {"env_options"}), **run)
 
 
 def _print_help(args: Sequence[str]) -> NoReturn:

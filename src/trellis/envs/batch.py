@@ -12,7 +12,7 @@ bit for bit, in the same environment of the batch or in another one.
 import abc
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,6 +121,9 @@ class BatchEnv(abc.ABC):
         self.seeds = np.full(num_envs, -1, np.int64)
         self.info: dict[str, NDArray[Any]] = {}
         """Quantities that the last step reported: named arrays with one row per environment."""
+        self.on_step: Callable[[int], None] | None = None
+        """Function that batches of Python objects call after each step, with the number of
+        environments that advanced; for progress displays."""
         self._all_active = np.ones(num_envs, bool)
 
     def reset(self, ids: NDArray[np.integer], seeds: NDArray[np.integer]) -> Observation:

@@ -8,7 +8,7 @@ environment.
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -94,20 +94,38 @@ def make(
         (2, 4)
         >>> batch.close()
     """
-    if isinstance(env, str):
-        spec = lookup.find_spec(env)
-        ours = batched(spec)
-        if ours is not None:
-            options = dict(kwargs)
-            # Batched implementations can always render pictures.
-            if options.get("render_mode") in (None, "rgb_array"):
-                options.pop("render_mode", None)
-            supported = set(options) <= ours.options and ours.accepts(options)
-            if supported or spec.id.startswith("trellis/"):
-                return ours.make(num_envs, workers, nthread, **options)
+    ours, options = _implementation(env, kwargs) if isinstance(env, str) else (None, kwargs)
+    if ours is not None:
+        return ours.make(num_envs, workers, nthread, **options)
     from trellis.envs.gym.make import make_gym
 
     return make_gym(env, num_envs, workers=workers, **kwargs)
+
+
+def is_batched(env_id: str, options: Mapping[str, Any]) -> bool:
+    """Return whether `make` would use a batched implementation of Trellis.
+
+    Args:
+        env_id: Id of the environment.
+        options: Options of the environment, as for `make`.
+    """
+    own = {name: value for name, value in options.items() if name not in ("workers", "nthread")}
+    return _implementation(env_id, own)[0] is not None
+
+
+def _implementation(
+    env_id: str, given: Mapping[str, Any]
+) -> tuple["Batched | None", dict[str, Any]]:
+    """Return Trellis's implementation, if it supports the options, and the options for it."""
+    spec, options = lookup.find_spec(env_id), dict(given)
+    ours = batched(spec)
+    if ours is None:
+        return None, options
+    # Batched implementations can always render pictures.
+    if options.get("render_mode") in (None, "rgb_array"):
+        options.pop("render_mode", None)
+    supported = set(options) <= ours.options and ours.accepts(options)
+    return (ours, options) if supported or spec.id.startswith("trellis/") else (None, options)
 
 
 def list_environments() -> list[Listing]:

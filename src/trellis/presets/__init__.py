@@ -16,6 +16,8 @@ ATARI: dict[str, Preset] = {**PAPER_ATARI, **MODERN_ATARI}
 PRESETS: dict[str, Preset] = {**MODERN, **PAPER, **ATARI}
 """All presets by name."""
 
+DEFAULT = "modern/default"
+"""Preset of environments that have no other."""
 BY_ENVIRONMENT = {
     "Ant-v5": "modern/mujoco",
     "Humanoid-v5": "modern/mujoco",
@@ -51,7 +53,7 @@ def resolve(env_id: str, name: str | None = None) -> TrainConfig:
         ValueError: There is no preset of this name.
     """
     bare = env_id.rpartition(":")[2]
-    default = "modern/atari" if bare.startswith("ALE/") else "modern/default"
+    default = "modern/atari" if bare.startswith("ALE/") else DEFAULT
     name = name or BY_ENVIRONMENT.get(bare, default)
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)

@@ -1,7 +1,8 @@
 """Progress of a run: a live bar on a terminal, plain lines in a file or a pipe.
 
 `Progress` shows nothing. `BarProgress` shows a bar of rich. `LineProgress` prints a line after the
-first iteration, then every few seconds, and the last one. rich estimates the time left for both,
+first iteration, then every few seconds, and the last one. Slow environments report their steps
+within an iteration. rich estimates the time left for both,
 from the second iteration on, because the first one compiles.
 """
 
@@ -17,6 +18,8 @@ from trellis.config import TrainConfig
 
 LINE_SECONDS = 5.0
 """Time between two plain lines."""
+BAR_SECONDS = 1.0
+"""Time between two changes of the bar within an iteration."""
 COMPILING = "Compiling the first iteration …"
 """First plain line, because the first iteration takes longer than the others."""
 WIDTHS = {"iteration": 120, "steps": 100, "kl": 120}
@@ -28,6 +31,14 @@ class Progress:
 
     def update(self, metrics: Mapping[str, Any]) -> None:
         """Show the metrics of an iteration."""
+
+    def add_steps(self, purpose: str, count: int) -> None:
+        """Show that a slow environment is making steps, between two iterations.
+
+        Args:
+            purpose: What the steps are for: "sampling" or "evaluating".
+            count: Number of steps since the last call.
+        """
 
     def close(self) -> None:
         """Show the last metrics and release the terminal."""
@@ -64,6 +75,10 @@ class BarProgress(Progress):
 
         self._total, self._max_iterations = config.total_steps, config.max_iterations or math.inf
         self._evaluation: float | None = None
+        self._clock, self._planned = clock, config.sampling.most_steps
+        self._steps: dict[str, int] = {}
+        """Steps since the last iteration, by what they are for."""
+        self._told = clock()
         console = Console(stderr=True)
         metrics: dict[str, Any] = {"iteration": begun[0], "steps": begun[1]}
         values = self._values(metrics, None)
@@ -89,6 +104,21 @@ class BarProgress(Progress):
         """Show the metrics of an iteration."""
         self._show(metrics)
 
+    def add_steps(self, purpose: str, count: int) -> None:
+        """Show that a slow environment is making steps, at most every few seconds."""
+        self._steps[purpose] = self._steps.get(purpose, 0) + count
+        if self._clock() - self._told >= self._patience:
+            self._told = self._clock()
+            planned = f"/{self._planned:,}" if purpose == "sampling" else ""
+            self._tell(f"{purpose} {self._steps[purpose]:,}{planned} steps")
+
+    _patience = BAR_SECONDS
+
+    def _tell(self, text: str) -> None:
+        """Show what is happening within an iteration."""
+        with contextlib.suppress(OSError, ValueError):
+            self._rich.update(self._task, left=text)
+
     def close(self) -> None:
         """Show the last metrics and release the terminal."""
         with contextlib.suppress(OSError, ValueError):  # The terminal may be closed.
@@ -97,6 +127,7 @@ class BarProgress(Progress):
     def _show(self, metrics: Mapping[str, Any]) -> dict[str, str]:
         """Update the bar and return its values as text."""
         task = self._rich.tasks[0]
+        self._steps, self._told = {}, self._clock()
         with contextlib.suppress(OSError, ValueError):
             self._rich.update(self._task, completed=self._fraction(metrics))
             self._rich.update(self._task, **self._values(metrics, task.time_remaining))
@@ -147,7 +178,7 @@ class LineProgress(BarProgress):
         log_interval: int | None = None,
     ):
         super().__init__(config, begun, clock=clock, live=False)
-        self._stream, self._every, self._clock = stream or sys.stderr, every, clock
+        self._stream, self._every, self._patience = stream or sys.stderr, every, every
         self._printed, self._pending, self._log_interval = -math.inf, "", log_interval
         if self._fraction({"iteration": begun[0], "steps": begun[1]}) < 1:
             self._print(COMPILING)
@@ -167,6 +198,9 @@ class LineProgress(BarProgress):
         if self._pending:
             self._print(self._pending)
             self._pending, self._printed = "", self._clock()
+
+    def _tell(self, text: str) -> None:
+        self._print(f"{text[0].upper()}{text[1:]} …")
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # Whoever was reading may be gone.

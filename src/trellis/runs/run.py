@@ -260,6 +260,8 @@ def _train(
     ):
         if config.keep_policies:
             keep_policy(trainer, folder, state)
+        if not quiet:
+            trainer.watch(progress.add_steps)
 
         def save_if_due(before: int, state: TrainState, going: bool) -> None:
             if config.keep_policies:

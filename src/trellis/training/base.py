@@ -4,8 +4,9 @@
 """
 
 import abc
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -76,6 +77,15 @@ class TrainerBase(abc.ABC, Generic[State]):
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
         """Play episodes in separate environments, from seeds that depend on the run's seed only."""
         return self._evaluator.evaluate(self.policy_of(state, best=best), episodes)
+
+    def watch(self, on_steps: Callable[[str, int], None]) -> None:
+        """Report steps of slow environments while they are made, for a progress display.
+
+        Args:
+            on_steps: Function of what the steps are for ("sampling" or "evaluating") and their
+                number.
+        """
+        self._evaluator.watch = functools.partial(on_steps, "evaluating")
 
     def close(self) -> None:
         """Close all environments and release all workers."""

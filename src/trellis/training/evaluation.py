@@ -93,6 +93,8 @@ class Evaluator:
     def __init__(self, make_env: MakeEnv):
         self._make_env = make_env
         self._env: BatchEnv | None = None
+        self.watch: Callable[[int], None] | None = None
+        """Function that slow environments call after each step; see `BatchEnv.on_step`."""
 
     def evaluate(
         self,
@@ -113,6 +115,7 @@ class Evaluator:
         if self._env is None or self._env.num_envs != episodes:
             self.close()
             self._env = env = self._make_env(episodes)
+            env.on_step = self.watch
             policy.require_spaces((env.observation_space, env.action_space), env.env_id)
         rng = stream(policy.config.seed, Purpose.EVALUATION)
         seeds = rng.integers(2**31, size=episodes)

@@ -6,9 +6,10 @@ evaluations, checkpoints and progress.
 """
 
 import dataclasses
+import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -170,6 +171,12 @@ class Trainer(TrainerBase[TrainState]):
         self._warn_if_inexact(consequence)
         self._interrupted = False
         return state
+
+    def watch(self, on_steps: Callable[[str, int], None]) -> None:
+        """Report steps of slow environments while they are made, for a progress display."""
+        super().watch(on_steps)
+        for shard in self.team.shards if isinstance(self.team, LocalTeam) else ():
+            shard.env.on_step = functools.partial(on_steps, "sampling")
 
     def close(self) -> None:
         """Close all environments and release all workers."""

@@ -172,6 +172,8 @@ class GymBatch(BatchEnv):
                 reward[index], terminated[index], truncated[index] = outcome
         self._last = arrays
         self.info = gather_numbers(infos, self.num_envs)
+        if self.on_step is not None:
+            self.on_step(len(infos))
         return Step(self._observations.tree(arrays), reward, terminated, truncated)
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:

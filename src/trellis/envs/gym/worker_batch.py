@@ -114,6 +114,8 @@ class WorkerBatch(BatchEnv):
             for name, values in info.items():
                 self.info.setdefault(name, np.full(self.num_envs, np.nan))[part] = values
         tree = self._observations.tree([array.copy() for array in self._shared])
+        if self.on_step is not None:
+            self.on_step(int(active.sum()))
         return Step(tree, reward, terminated, truncated)
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
