@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem soak audit lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem test-extras soak audit lint types docs docs-pages docs-serve format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ test-ecosystem:  ## train environments of other packages, in build/ecosystem, an
 	build/ecosystem/bin/pip install -q -e '.[mujoco,atari]' -c constraints.txt
 	build/ecosystem/bin/pip install -q --no-deps -r benchmarks/ecosystem.txt
 	build/ecosystem/bin/python -m benchmarks.ecosystem
+
+test-extras: setup  ## each extra in a clean virtual environment, with the commands of the guide
+	$(BIN)/python -m tools.extras $(WHAT)
 
 soak: setup  ## train for MINUTES and watch memory, descriptors, threads and disk
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),10)

@@ -104,7 +104,7 @@ def try_environment(words: str) -> dict[str, Any]:
         speed = steps_per_second(batch)
     return {
         "trains": True,
-        "steps_per_second": round(speed, 0 if speed >= 10 else 1),
+        "steps_per_second": round(speed, 1),
         "resume_exact": state.theta.tobytes() == again.theta.tobytes(),
         "inexact_because": inexact,
         "vine": restorable,
@@ -183,8 +183,11 @@ def write_page(rows: list[dict[str, Any]], versions: dict[str, str]) -> None:
         if row["trains"]:
             exact = "yes" if row["resume_exact"] else "no"
             vine = "yes" if row["vine"] else "no"
-            cells += ["yes", f"{row['steps_per_second']:,}"]
-            cells += [exact + ("" if row["resume_exact"] else note(row["inexact_because"]))]
+            speed = row["steps_per_second"]
+            cells += ["yes", f"{speed:,.{0 if speed >= 10 else 1}f}"]
+            name = row["env_id"].split()[0].rpartition(":")[2]
+            reason = row["inexact_because"].replace(name, "It").rstrip(".") + "."
+            cells += [exact + ("" if row["resume_exact"] else note(reason))]
             cells += [vine + note(row["no_vine_because"].partition(" To make it")[0])]
         else:
             cells += ["no" + note(row["message"]), "", "", ""]

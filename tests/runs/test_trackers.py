@@ -207,3 +207,40 @@ def test_the_real_packages_work_offline(tmp_path, monkeypatch):
     assert client.get_run(ids["mlflow"]).info.status == "FINISHED"
     history = client.get_metric_history(ids["mlflow"], "step/kl")
     assert [metric.step for metric in history] == [256, 512]
+
+
+def train_and_resume(folder, name):
+    """Train with a real tracker, then resume the run with it."""
+    trainer = make_trainer(small())
+    run.train(trainer, folder, quiet=True, callbacks=[Track(name)])
+    trainer.close()
+    run.resume(folder, steps=768, quiet=True, callbacks=[Track(name)])
+    return json.loads((folder / "tracking.json").read_text())[name]
+
+
+@pytest.mark.slow
+def test_the_real_mlflow_continues_the_record_of_a_resumed_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    record = train_and_resume(tmp_path / "run", "mlflow")
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    logged = client.get_metric_history(record, "step/kl")
+    assert [entry.step for entry in logged] == [256, 512, 768]
+    found = client.get_run(record)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["step.max_kl"] == "0.05"
+    experiment = client.get_experiment_by_name("trellis")
+    assert len(client.search_runs([experiment.experiment_id])) == 1
+
+
+@pytest.mark.slow
+def test_the_real_wandb_continues_the_record_of_a_resumed_run(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    record = train_and_resume(tmp_path / "run", "wandb")
+    written = sorted((tmp_path / "run" / "wandb").glob("offline-run-*"))
+    assert len(written) == 2
+    assert {path.name.rpartition("-")[2] for path in written} == {record}
+    assert all(list(path.glob("*.wandb")) for path in written)
