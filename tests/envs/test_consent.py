@@ -93,6 +93,14 @@ def test_options_that_name_files_need_consent(modules):
     require_consent("Hopper-v5", {"xml_file": "hopper.xml", "map": ["SF", "FG"]}, "runs/x")
 
 
+def test_expensive_options_need_consent():
+    for options in ({"workers": 33}, {"desc": ["F" * 1000] * 17}):
+        with pytest.raises(ConsentError, match="much time or memory"):
+            require_consent("FrozenLake-v1", options, "runs/x")
+        require_consent("FrozenLake-v1", options, "runs/x", trusted=True)
+    require_consent("FrozenLake-v1", {"workers": 32, "desc": ["F" * 100] * 100}, "runs/x")
+
+
 def test_a_module_of_the_current_folder_is_pointed_out(modules, tmp_path_factory, monkeypatch):
     here = tmp_path_factory.mktemp("here")
     (here / "trap_here.py").write_text("raise AssertionError\n")

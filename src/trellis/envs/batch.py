@@ -280,7 +280,8 @@ class BatchEnv(abc.ABC):
                 continue
             row = int(np.argmin(finite.reshape(len(leaf), -1).all(axis=1)))
             index = row if ids is None else int(ids[row])
-            raise self.error(BadValueError, f"{what} is not finite: {leaf[row]}", index)
+            numbers = " ".join(str(leaf[row]).split())[:200]  # One line, however many there are.
+            raise self.error(BadValueError, f"{what} is not finite: {numbers}", index)
 
     def error(
         self, kind: type[EnvError], reason: str, index: int = 0, step: int | None = None

@@ -21,6 +21,10 @@ OURS = ("ale_py.", "gymnasium.envs.", "trellis.envs.")
 """Beginnings of the modules that hold environments of Gymnasium and Trellis."""
 MOST_WORKERS = 1024
 """Largest number of worker processes that a run folder may ask for."""
+FREE_WORKERS = 32
+"""Largest number of worker processes without consent."""
+FREE_BYTES = 1 << 14
+"""Largest size of the options as JSON without consent: a map of that size takes a second."""
 
 _given: set[tuple[str, str]] = set()
 
@@ -76,6 +80,11 @@ def require_consent(
             f"{source} names the environment {env_id}, for which the module {module} ({place})"
             " would be imported. That runs its code.",
             module if here else None,
+        )
+    if options.get("workers", 0) > FREE_WORKERS or len(request[1]) > FREE_BYTES:
+        raise ConsentError(
+            f"{source} has options of {env_id} that take much time or memory:"
+            f" {options.get('workers', 0)} workers, {len(request[1]):,} bytes of options."
         )
     files = [f"{name}={value}"[:100] for name, value in options.items() if _names_file(value)]
     if files:

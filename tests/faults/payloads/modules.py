@@ -50,6 +50,8 @@ def modules() -> Iterator[Payload]:
     yield options("a file in the home folder", xml_file="~/model.xml")
     yield options("a file in a list", desc=["SF", "../map"])
     yield options("too many workers", workers=10**6)
+    yield options("many workers", workers=1000)
+    yield options("a large map", desc=["S" + "F" * 997 + "G"] * 500)
     yield options("another environment", env="payload:CartPole-v1")
     yield options("a name that is none", **{"a b; import os": 1})
     refused = "settings: options that the environment refuses"

@@ -15,6 +15,8 @@ import JAX, because worker processes load it.
 from dataclasses import dataclass
 from typing import Any
 
+MOST_NOOPS = 1000
+"""Largest number of screens without action at the start."""
 MOST_FRAMES = 108_000
 """Length of the longest episode in screens: half an hour of play, as in Gymnasium's ids."""
 REPLAYED = (
@@ -100,8 +102,8 @@ class AtariGame:
             raise ValueError(f"action_repeat must be 1 to 13, got {self.action_repeat}")
         if not 1 <= self.frame_stack <= 16:
             raise ValueError(f"frame_stack must be 1 to 16, got {self.frame_stack}")
-        if self.noop_max < 0:
-            raise ValueError(f"noop_max must be 0 or more, got {self.noop_max}")
+        if not 0 <= self.noop_max <= MOST_NOOPS:
+            raise ValueError(f"noop_max must be 0 to {MOST_NOOPS}, got {self.noop_max}")
         if not 0 <= self.sticky_actions < 1:
             raise ValueError(f"sticky_actions must be in [0, 1), got {self.sticky_actions}")
         if not 1 <= self.max_frames <= MOST_FRAMES:

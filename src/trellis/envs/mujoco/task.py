@@ -39,6 +39,8 @@ __all__ = [
 
 Values = NDArray[Any]
 """An array with one row per environment."""
+MOST_SUBSTEPS = 1000
+"""Largest number of physics steps per control step."""
 COMMON_OPTIONS = ("xml_file", "frame_skip", "max_episode_steps")
 """Options that every task has."""
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
@@ -134,7 +136,7 @@ class MujocoTask:
         return {name: getattr(self, name) for name in COMMON_OPTIONS} | dict(self.options)
 
     def with_options(self, env_id: str, given: Mapping[str, Any]) -> TaskOptions:
-        """Return the default options, updated with `given`; raise `TypeError` for unknown names.
+        """Return the default options, updated with `given`; raise for unknown or invalid ones.
 
         Args:
             env_id: Id of the environment, for the message.
@@ -149,6 +151,12 @@ class MujocoTask:
                     + (f"; did you mean {near[0]!r}?" if near else ".")
                     + f" Its options are {', '.join(sorted(known))}."
                 )
+        skip = given.get("frame_skip", self.frame_skip)
+        if not isinstance(skip, int) or not 1 <= skip <= MOST_SUBSTEPS:
+            raise ValueError(
+                f"{env_id}: frame_skip must be a whole number from 1 to {MOST_SUBSTEPS}, got"
+                f" {skip!r}"
+            )
         return TaskOptions(**{**known, **given})
 
 
