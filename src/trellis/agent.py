@@ -196,16 +196,20 @@ class TRPO:
             )
         return self
 
-    def predict(self, observation: Any, deterministic: bool = False) -> Any:
+    def predict(
+        self, observation: Any, deterministic: bool = False, *, action_mask: Any = None
+    ) -> Any:
         """Return the action for one observation, or one action per observation of a batch.
 
         Args:
             observation: Observation as the environment returns it.
             deterministic: Whether to take the most probable action instead of sampling one.
+            action_mask: Which actions are legal, if masks are not a part of the observations; for
+                a batch, one row per observation.
 
         For code that expects a pair, write `action, _ = agent.predict(observation), None`.
         """
-        return self._acting.act(observation, deterministic, self._rng)
+        return self._acting.act(observation, deterministic, self._rng, action_mask=action_mask)
 
     def actor(self) -> Actor:
         """Return a function from observations of a `BatchEnv` to actions for its `step`."""

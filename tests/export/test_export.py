@@ -64,6 +64,10 @@ OBSERVATIONS = {
     "colour picture": COLOURS,
     "large picture": LARGE,
     "tree": TREE,
+    "masked": spaces.Dict(place=VECTOR, action_mask=spaces.MultiBinary(5)),
+    "masked factors": spaces.Dict(
+        place=VECTOR, action_mask=spaces.Box(0, 1, (8,), np.int8), rest=spaces.Discrete(2)
+    ),
 }
 CASES = [
     *(("vector", action, {}) for action in ACTIONS),
@@ -71,6 +75,8 @@ CASES = [
     ("colour picture", "discrete", {}),
     ("large picture", "mean", {}),
     *(("tree", action, {}) for action in ("stretched", "table")),
+    ("masked", "discrete", {}),
+    ("masked factors", "factored", {}),
     ("vector", "mean", {"normalize_observations": False}),
     ("picture", "discrete", {"normalize_observations": False}),
     ("vector", "mean", {"hidden": (), "hidden_biases": False}),

@@ -21,6 +21,12 @@ class PolicyConfig(Checked):
     """Whether the hidden layers have biases. The paper's swimmer policy has none."""
     initial_log_std: float = 0.0
     """Initial log standard deviation of continuous actions."""
+    state_dependent_std: bool = False
+    """Whether the network computes the log standard deviations, so that they depend on the state.
+    By default they are parameters of their own, as in the paper."""
+    squashed_actions: bool = False
+    """Whether continuous actions are tanh of Gaussian ones, scaled to their bounds. By default they
+    are Gaussian, and clipped."""
     output_scale: float = 0.01
     """Scale of the output layer's initial weights."""
     memory: Literal["none", "gru", "lstm"] = "none"

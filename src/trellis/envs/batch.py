@@ -20,6 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trellis.envs.errors import BadValueError, EnvError, NotRestorableError
+from trellis.masks import MASK_KEY, factor_sizes, first_illegal, mask_size
 from trellis.spaces import ActionMap, Observation
 
 Snapshot = Mapping[str, NDArray[Any]]
@@ -145,6 +146,8 @@ class BatchEnv(abc.ABC):
         self.seeds[ids] = seeds
         observation = self._reset(ids, seeds)
         self.check_finite("observation", observation, ids)
+        if self._masked_factors:
+            self._check_masks(observation, ids, np.ones(len(ids), bool))
         return observation
 
     def step(self, actions: NDArray[Any], active: NDArray[np.bool_] | None = None) -> Step:
@@ -160,8 +163,9 @@ class BatchEnv(abc.ABC):
             Observations, rewards and flags, one row for every environment. The step that ends an
             episode has its final observation.
         """
-        if len(actions) != self.num_envs:
-            raise ValueError(f"step needs {self.num_envs} actions, got {len(actions)}")
+        count = len(actions if isinstance(actions, np.ndarray) else leaves(actions)[0])
+        if count != self.num_envs:
+            raise ValueError(f"step needs {self.num_envs} actions, got {count}")
         moved = self._all_active if active is None else active
         step = self._step(self.map_actions(actions), moved)
         return self._end_step(step, slice(0, self.num_envs), active)
@@ -172,15 +176,47 @@ class BatchEnv(abc.ABC):
         ids = None if rows.start == 0 else np.arange(rows.start, rows.stop)
         self.check_finite("observation", step.observation, ids)
         self.check_finite("reward", step.reward, ids)
-        if self.max_episode_steps is None:
-            return step
-        observation, reward, terminated, truncated = step
-        late = self.elapsed[rows] >= self.max_episode_steps
-        truncated = truncated | late if active is None else truncated | (late & active)
-        return Step(observation, reward, terminated, truncated)
+        if self.max_episode_steps is not None:
+            observation, reward, terminated, truncated = step
+            late = self.elapsed[rows] >= self.max_episode_steps
+            truncated = truncated | late if active is None else truncated | (late & active)
+            step = Step(observation, reward, terminated, truncated)
+        if self._masked_factors:
+            acts = ~(step.terminated | step.truncated)
+            acts = acts if active is None else acts & active
+            self._check_masks(step.observation, np.arange(self.num_envs)[rows], acts)
+        return step
 
-    def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the environment's actions for actions that a policy sampled (see `ActionMap`)."""
+    @functools.cached_property
+    def _masked_factors(self) -> tuple[int, ...]:
+        """Sizes of the factors of an action, if observations have action masks."""
+        return factor_sizes(self.action_space) if mask_size(self.observation_space) else ()
+
+    def _check_masks(
+        self, observation: Any, ids: NDArray[np.integer], acts: NDArray[np.bool_]
+    ) -> None:
+        """Raise `BadValueError` if no action is legal in an environment that acts next.
+
+        Args:
+            observation: Observations of the environments `ids`.
+            ids: Indices of the environments.
+            acts: Whether each of them acts next, because its episode has not ended.
+        """
+        masks = observation[MASK_KEY][acts].reshape(-1, sum(self._masked_factors))
+        row = first_illegal(masks, self._masked_factors)
+        if row is not None:
+            raise self.error(
+                BadValueError,
+                f"{MASK_KEY} allows no action ({masks[row]}): end the episode in such a state, or"
+                " allow an action that does nothing",
+                int(ids[acts][row]),
+            )
+
+    def map_actions(self, actions: NDArray[Any]) -> Any:
+        """Return the environment's actions for actions that a policy sampled (see `ActionMap`).
+
+        For a Dict or Tuple action space they have its structure, with one row per environment.
+        """
         return self._action_map(actions)
 
     @functools.cached_property
@@ -300,7 +336,7 @@ class BatchEnv(abc.ABC):
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation: ...
 
     @abc.abstractmethod
-    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step: ...
+    def _step(self, actions: Any, active: NDArray[np.bool_]) -> Step: ...
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
         raise NotImplementedError

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from trellis.envs import lookup
 from trellis.envs.batch import BatchEnv, Restorability
+from trellis.envs.games import GAMES, game_class
 
 ARRAYS, PHYSICS, EMULATORS = "batched arrays", "batched physics", "batched emulators"
 OBJECTS = "python objects"
@@ -145,7 +146,7 @@ def _listing(spec: EnvSpec) -> Listing:
     ours, module, missing = batched(spec), lookup.module_of(spec), lookup.missing_package(spec)
     if ours is not None:
         return Listing(spec.id, ours.runs, Restorability.SERIALIZABLE.value, missing)
-    runs = PHYSICS if spec.id in lookup.PAPER_ON_MUJOCO else OBJECTS
+    runs = PHYSICS if spec.id in (*lookup.PAPER_ON_MUJOCO, *lookup.SEEING) else OBJECTS
     known = [text for prefix, text in RESTORABLE.items() if module.startswith(prefix)]
     restorable = known[0] if known else f"{Restorability.MEMORY.value}, if it can be deep-copied"
     return Listing(spec.id, runs, restorable, missing)
@@ -158,12 +159,14 @@ def batched(spec: EnvSpec) -> Batched | None:
     """
     if spec.id in ("CartPole-v1", lookup.PAPER_CARTPOLE):
         return _cartpole(spec.id)
+    if spec.id in GAMES:
+        return _game(spec.id)
     if spec.id.startswith("ALE/") and lookup.installed("ale_py"):
         return _atari(spec)
     if lookup.module_of(spec).startswith(SMALL):
         return _small(spec)
     if lookup.installed("mujoco"):
-        return _mujoco(spec)
+        return _seeing() if spec.id in lookup.SEEING else _mujoco(spec)
     return None
 
 
@@ -171,6 +174,12 @@ def _cartpole(env_id: str) -> Batched:
     from trellis.envs.classic import cartpole
 
     kind = cartpole.CartPole if env_id == "CartPole-v1" else cartpole.PaperCartPole
+    options = set(inspect.signature(kind).parameters) - {"num_envs"}
+    return Batched(lambda n, workers, nthread, **given: kind(n, **given), options, ARRAYS)
+
+
+def _game(env_id: str) -> Batched:
+    kind = game_class(env_id)
     options = set(inspect.signature(kind).parameters) - {"num_envs"}
     return Batched(lambda n, workers, nthread, **given: kind(n, **given), options, ARRAYS)
 
@@ -201,6 +210,15 @@ def _atari(spec: EnvSpec) -> Batched:
 
     rules = {rule.name for rule in dataclasses.fields(AtariGame)} - {"rom"}
     return Batched(make_game, rules | {"actions", "max_episode_steps"}, EMULATORS)
+
+
+def _seeing() -> Batched:
+    def make_robot(num_envs: int, workers: int, nthread: int, **options: Any) -> BatchEnv:
+        from trellis.envs.mujoco.seeing import SeeingReacher
+
+        return SeeingReacher(num_envs, nthread=nthread, **options)
+
+    return Batched(make_robot, {"senses", "max_episode_steps"}, PHYSICS)
 
 
 def _mujoco(spec: EnvSpec) -> Batched | None:

@@ -14,13 +14,15 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from trellis.envs import lookup
 from trellis.envs.batch import BatchEnv, Restorability, leaves
 from trellis.envs.catalog import make
 from trellis.envs.errors import describe
 from trellis.envs.sources import require_source
-from trellis.spaces import action_kind, observation_encoder
+from trellis.masks import MASK_KEY, make_legal, mask_size
+from trellis.spaces import ActionKind, action_kind, action_width, observation_encoder
 
 TRIAL_STEPS = 200
 """Steps with random actions, to see whether an episode ends and how fast the environment is."""
@@ -218,13 +220,17 @@ def _batch_checks(batch: BatchEnv) -> Iterator[EnvCheck]:
             "seeds",
             "one seed gives two different episodes, so runs cannot be repeated; use self.np_random",
         )
+    masked = mask_size(batch.observation_space)
+    if masked:
+        words = f"{masked} choices; illegal actions get probability 0"
+        yield EnvCheck("ok", "action masks", words)
     if batch.restorability is Restorability.NONE:
         yield EnvCheck("warning", "snapshots", f"none: {batch.why_not_restorable}")
     else:
         snapshot = batch.snapshot(zero)
-        future = _play(batch, 20, resets=False).rewards
+        future = _play(batch, 20, again.observation).rewards
         batch.restore(zero, snapshot)
-        exact = future == _play(batch, 20, resets=False).rewards
+        exact = future == _play(batch, 20, again.observation).rewards
         words = f"{batch.restorability.value}; a restored environment continues " + (
             "exactly" if exact else "differently, so vine does not work"
         )
@@ -249,25 +255,58 @@ class _Played:
     rewards: list[tuple[float, bytes]]
     ended: bool
     steps_per_second: float
+    observation: Any
+    """Last observation."""
 
 
-def _play(batch: BatchEnv, steps: int, *, resets: bool = True) -> _Played:
-    """Step a batch of one with actions from a fixed seed."""
+def _random_action(rng: np.random.Generator, kind: ActionKind) -> np.ndarray:
+    """Return a random action of a batch of one, in the form that a policy samples."""
+    if isinstance(kind, list):
+        return np.concatenate([_random_action(rng, part) for part in kind], axis=1)
+    if isinstance(kind, int):
+        return rng.uniform(-1, 1, (1, kind)).astype(np.float32)
+    return rng.integers(kind, size=(1, len(kind)))
+
+
+def _legal(action: np.ndarray, kind: ActionKind, mask: np.ndarray) -> np.ndarray:
+    """Return the action with legal choices."""
+    made, column, entry = action.copy(), 0, 0
+    for part in kind if isinstance(kind, list) else [kind]:
+        width = action_width(part)
+        if isinstance(part, tuple):
+            at, inner = slice(column, column + width), mask[entry : entry + sum(part)]
+            choices = action[0, at].astype(np.int64)
+            made[0, at] = make_legal(choices, spaces.MultiDiscrete(list(part)), inner)
+            entry += sum(part)
+        column += width
+    return made
+
+
+def _play(batch: BatchEnv, steps: int, observation: Any = None) -> _Played:
+    """Step a batch of one with actions from a fixed seed.
+
+    Args:
+        batch: The batch.
+        steps: Number of steps.
+        observation: Present observation; None starts a new episode.
+    """
     zero, space = np.zeros(1, np.int64), batch.action_space
     rng = np.random.default_rng(0)
     kind = action_kind(space)
-    if resets:
-        batch.reset(zero, zero)
+    masked = mask_size(batch.observation_space)
+    if observation is None:
+        observation = batch.reset(zero, zero)
     rewards, ended, start = [], False, time.perf_counter()
     for _ in range(steps):
-        if isinstance(kind, int):
-            action = rng.uniform(-1, 1, (1, kind)).astype(np.float32)
-        else:
-            action = rng.integers(kind, size=(1, len(kind)))
+        action = _random_action(rng, kind)
+        if masked:
+            action = _legal(action, kind, np.ravel(observation[MASK_KEY]))
         step = batch.step(action)
+        observation = step.observation
         observed = b"".join(leaf.tobytes() for leaf in leaves(step.observation))
         rewards.append((float(step.reward[0]), observed))
         if step.terminated[0] or step.truncated[0]:
             ended = True
-            batch.reset(zero, zero + 1)
-    return _Played(rewards, ended, steps / max(time.perf_counter() - start, 1e-9))
+            observation = batch.reset(zero, zero + 1)
+    speed = steps / max(time.perf_counter() - start, 1e-9)
+    return _Played(rewards, ended, speed, observation)

@@ -11,6 +11,8 @@ from trellis.envs.errors import describe
 
 PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis/PaperWalker-v0")
 PAPER_CARTPOLE = "trellis/PaperCartPole-v0"
+SEEING = ("trellis/SeeingReacher-v0",)
+"""Ids of robots with a camera."""
 MUJOCO = ("mujoco", "pip install 'trellis-rl[mujoco]'")
 ATARI = ("ale_py", "pip install 'trellis-rl[atari]'")
 # The package that an environment needs and how to install it, by the environment's module.
@@ -79,7 +81,7 @@ def installed(module: str) -> bool:
 
 def missing_package(spec: EnvSpec) -> str:
     """Return the command that installs what an environment needs, or "" if nothing is missing."""
-    needed = [MUJOCO] if spec.id in PAPER_ON_MUJOCO else []
+    needed = [MUJOCO] if spec.id in (*PAPER_ON_MUJOCO, *SEEING) else []
     needed += [need for prefix, need in NEEDS.items() if module_of(spec).startswith(prefix)]
     return next((command for module, command in needed if not installed(module)), "")
 

@@ -1,4 +1,4 @@
-"""Registers the paper's tasks with Gymnasium, for `gymnasium.make` and libraries that use it.
+"""Registers our tasks and games with Gymnasium, for `gymnasium.make` and libraries that use it.
 
 Importing `trellis.envs` registers them; `gymnasium.make("trellis.envs:trellis/PaperHopper-v0")`
 does both at once. MuJoCo is not imported until an environment is created.
@@ -9,13 +9,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from trellis.envs.batch import BatchEnv
+from trellis.envs.batch import BatchEnv, leaves
 from trellis.envs.catalog import make
-from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO
+from trellis.envs.games import GAMES
+from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO, SEEING
+from trellis.spaces import flat_action, row_of
 
 IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE)
 """Ids of the paper's tasks."""
@@ -26,7 +29,7 @@ _SEEDS = 2**31
 
 
 def register_envs() -> None:
-    """Register the paper's tasks with Gymnasium; a second call does nothing.
+    """Register the paper's tasks and our games with Gymnasium; a second call does nothing.
 
     Importing `trellis.envs` calls this function.
 
@@ -36,13 +39,13 @@ def register_envs() -> None:
         >>> "trellis/PaperHopper-v0" in gymnasium.registry
         True
     """
-    for env_id in IDS:
+    for env_id in (*IDS, *GAMES, *SEEING):
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 env_id,
                 entry_point="trellis.envs.register:SingleEnv",
                 vector_entry_point="trellis.envs.register:BatchVectorEnv",
-                max_episode_steps=MAX_EPISODE_STEPS,
+                max_episode_steps=MAX_EPISODE_STEPS if env_id in IDS else None,
                 kwargs={"env_id": env_id},
             )
 
@@ -52,8 +55,10 @@ def _metadata(batch: BatchEnv) -> dict[str, Any]:
     return {"render_modes": ["rgb_array"], "render_fps": round(1 / batch.seconds_per_step)}
 
 
-class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
-    """A batch of one environment as `gymnasium.Env`; Gymnasium's wrapper applies the time limit.
+class SingleEnv(gymnasium.Env[Any, Any]):
+    """A batch of one environment as `gymnasium.Env`.
+
+    Gymnasium's wrapper applies the time limit of the paper's tasks; games have their own.
 
     Args:
         env_id: Id of the environment.
@@ -64,7 +69,8 @@ class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
-        self.batch = make(env_id, 1, **{**options, "max_episode_steps": None})
+        limit = {"max_episode_steps": None} if env_id in IDS else {}
+        self.batch = make(env_id, 1, **{**options, **limit})
         self.observation_space = self.batch.observation_space
         self.action_space = self.batch.action_space
         self.metadata = _metadata(self.batch)
@@ -72,18 +78,19 @@ class SingleEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start an episode with `seed`, or with a seed from the environment's own generator."""
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(_SEEDS))
-        return self.batch.reset(np.zeros(1, np.int64), np.array([seed]))[0], {}
+        return row_of(self.batch.reset(np.zeros(1, np.int64), np.array([seed])), 0), {}
 
-    def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Advance by one step; actions outside the bounds are clipped."""
-        step = self.batch.step(np.asarray(action)[None])
+        step = self.batch.step(flat_action(action, self.action_space)[None])
         info = {name: values[0] for name, values in self.batch.info.items()}
-        return step.observation[0], float(step.reward[0]), bool(step.terminated[0]), False, info
+        flags = bool(step.terminated[0]), bool(step.truncated[0])
+        return row_of(step.observation, 0), float(step.reward[0]), *flags, info
 
     def render(self) -> NDArray[np.uint8] | None:
         """Return a picture, if `render_mode="rgb_array"`."""
@@ -145,16 +152,23 @@ class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         return self.batch.reset(np.arange(self.num_envs), seeds), {}
 
     def step(
-        self, actions: NDArray[Any]
+        self, actions: Any
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Advance environments by one step, and reset those whose episode has ended."""
         active = ~self._ended
-        step = self.batch.step(np.asarray(actions), None if active.all() else active)
+        rows = np.asarray(actions)
+        if isinstance(self.single_action_space, spaces.Dict | spaces.Tuple):
+            everyone = range(self.num_envs)
+            rows = [flat_action(row_of(actions, i), self.single_action_space) for i in everyone]
+            rows = np.stack(rows)
+        step = self.batch.step(rows, None if active.all() else active)
         observation = step.observation
         if self._ended.any():
             ids = np.flatnonzero(self._ended)
             seeds = self.np_random.integers(_SEEDS, size=ids.size)
-            observation[ids] = self.batch.reset(ids, seeds)
+            first = self.batch.reset(ids, seeds)
+            for array, values in zip(leaves(observation), leaves(first), strict=True):
+                array[ids] = values
         self._ended = step.terminated | step.truncated
         info = {**self.batch.info, **{f"_{name}": active for name in self.batch.info}}
         return observation, step.reward, step.terminated, step.truncated, info

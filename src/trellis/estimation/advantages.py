@@ -102,7 +102,7 @@ def estimate(
         critic_fit = CriticFit(fitted, loss, Moments.of(advantage), Moments.of(target))
     if samples.branches is not None:
         q = rollout_values(samples.branches, reward_scale, value_of, cut_value)
-        return q, Estimated(moments_by_state(q), critic_fit)
+        return q, Estimated(moments_by_state(q, samples.branches.legal), critic_fit)
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma, settings.horizon)
         if settings.baseline == "time":
@@ -143,8 +143,19 @@ def moments_of_advantages(values: np.ndarray) -> Moments:
     return Moments.of_mean(float(mean), values.size, variance)
 
 
-def moments_by_state(q: np.ndarray) -> Moments:
-    """Return the moments of the differences among the actions of each state."""
+def moments_by_state(q: np.ndarray, legal: np.ndarray | None = None) -> Moments:
+    """Return the moments of the differences among the actions of each state.
+
+    Args:
+        q: Q-values, (state, action).
+        legal: Whether each action is legal; by default all are. The others do not count.
+    """
+    if legal is not None:
+        mean = np.mean(q, axis=1, keepdims=True, where=legal)
+        differences = (q - mean)[legal]
+        return Moments.of_mean(
+            float(differences.mean()), differences.size, float(differences.var())
+        )
     differences = q - q.mean(axis=1, keepdims=True)
     return Moments.of_mean(float(differences.mean()), q.size, float(differences.var()))
 
@@ -183,6 +194,10 @@ def _flat_batch(
     if isinstance(moments, TimeMoments):
         values, moments = moments.advantages(values, samples.age), moments.of_advantages
     if samples.branches is not None:
+        legal = samples.branches.legal
+        if legal is not None:
+            # π gives illegal actions no weight. The mean keeps their values from any influence.
+            values = np.where(legal, values, values.mean(axis=1, keepdims=True, where=legal))
         q = rescale_by_state(values, settings.advantages, moments)
         return vine_batch(samples, samples.branches, q, weight)
     centered = settings.critic != "none" or settings.baseline != "none"

@@ -7,6 +7,7 @@ arrays, which checkpoints store.
 
 import functools
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -18,9 +19,13 @@ import optax
 
 from trellis.arrays import Array
 from trellis.config import EstimationConfig
+from trellis.inputs import Inputs
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import MLP, Network, unflatten
-from trellis.sampling.frames import Stacks
+from trellis.policies.several import SeveralNetwork
+from trellis.policies.several_build import several_network
+from trellis.sampling.frames import gather_frames, split_frames
+from trellis.spaces import SeveralFeatures
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +59,20 @@ class MLPCritic:
     The whole fit is one compiled program.
     """
 
-    features: int | tuple[int, int, int]
-    """Number of features, or (frames, height, width) of pictures."""
+    features: int | tuple[int, int, int] | SeveralFeatures
+    """Number of features, or (frames, height, width) of pictures, or the parts of both. What
+    follows the features of an observation, an action mask, is ignored."""
     settings: EstimationConfig
     """Hidden layers, learning rate, epochs and minibatches."""
     channels: tuple[int, ...] = (16, 16)
     """Channels of the convolutions."""
 
     @property
-    def network(self) -> MLP | ConvNet:
+    def network(self) -> MLP | ConvNet | SeveralNetwork:
         """Network with one output, the value."""
         hidden = self.settings.critic_hidden
+        if isinstance(self.features, SeveralFeatures):
+            return several_network(self.features, self.channels, hidden, 1, 1.0)
         if isinstance(self.features, int):
             return MLP(self.features, hidden, 1, output_scale=1.0)
         return ConvNet(self.features, self.channels, hidden, 1, output_scale=1.0)
@@ -92,25 +100,31 @@ class MLPCritic:
             age: Time in the episode of each observation; this critic ignores it.
         """
         del age
-        if not isinstance(self.features, int):
+        if not isinstance(self.features, int) or isinstance(self.features, SeveralFeatures):
             return self._predict_pictures(state, observation)
         weights, _ = unflatten(self.network, state["weights"])
-        return self.network.apply(weights, np.asarray(observation, np.float32))[..., 0]
+        observation = np.asarray(observation, np.float32)[..., : self.features]
+        return self.network.apply(weights, observation)[..., 0]
 
     def _predict_pictures(self, state: CriticState, observation: Array) -> np.ndarray:
-        lead, stack = observation.shape[:-3], observation.shape[-3:]
-        if isinstance(observation, Stacks):
-            rows, frames = observation.index.reshape(-1, stack[0]), observation.store.on_device
+        if isinstance(observation, Inputs):
+            lead = observation.lead
+            rows, frames = split_frames(observation.reshape(math.prod(lead), -1))
         else:
-            rows, frames = observation.reshape(-1, *stack), None
+            lead, stack = observation.shape[:-3], observation.shape[-3:]
+            rows, frames = split_frames(observation)
+            rows = rows.reshape(-1, *(stack if frames is None else stack[:1]))
         n = len(rows)
         pieces = 1
         while pieces * PICTURES_AT_ONCE < n:  # powers of 2, so that few sizes are compiled
             pieces *= 2
-        padded = np.zeros((pieces * PICTURES_AT_ONCE, *rows.shape[1:]), rows.dtype)
-        padded[:n] = rows
-        count = -(-n // PICTURES_AT_ONCE)
-        chunks = padded.reshape(pieces, PICTURES_AT_ONCE, *rows.shape[1:])
+
+        def chunked(leaf: np.ndarray) -> np.ndarray:
+            padded = np.zeros((pieces * PICTURES_AT_ONCE, *leaf.shape[1:]), leaf.dtype)
+            padded[:n] = leaf
+            return padded.reshape(pieces, PICTURES_AT_ONCE, *leaf.shape[1:])
+
+        count, chunks = -(-n // PICTURES_AT_ONCE), jax.tree.map(chunked, rows)
         values = _predict(self.network, state["weights"], chunks, count, frames)
         return np.asarray(values).reshape(-1)[:n].reshape(lead)
 
@@ -142,11 +156,9 @@ class MLPCritic:
         per_epoch = n // size
         order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(epochs)])
         batches = order.reshape(epochs * per_epoch, size).astype(np.int32)
-        frames = None
-        if isinstance(observation, Stacks):
-            observation, frames = observation.index, observation.store.on_device
-        elif isinstance(self.features, int):
-            observation = np.asarray(observation, np.float32)
+        observation, frames = split_frames(observation)
+        if isinstance(self.features, int) and not isinstance(self.features, SeveralFeatures):
+            observation = np.asarray(observation, np.float32)[..., : self.features]
         target, learning_rate = np.asarray(target, np.float32), self.settings.critic_learning_rate
         new, loss = _fit(self.network, learning_rate, state, observation, target, batches, frames)
         fitted = {name: np.asarray(value) for name, value in new.items()}
@@ -165,16 +177,17 @@ def _fit(
     network: Network,
     learning_rate: float,
     state: Any,
-    observation: Array,
+    observation: Any,
     target: Array,
     batches: Array,
-    frames: Array | None,
+    frames: Any,
 ) -> tuple[Any, Array]:
     adam = optax.scale_by_adam()
 
     def loss_of(vector: Array, rows: Array) -> Array:
         weights, _ = unflatten(network, vector)
-        error = network.apply(weights, _gather(frames, observation[rows]))[:, 0] - target[rows]
+        mine = gather_frames(frames, jax.tree.map(lambda leaf: leaf[rows], observation))
+        error = network.apply(weights, mine)[:, 0] - target[rows]
         return jnp.mean(error * error)
 
     def descend(carry: tuple[Array, Any], rows: Array) -> tuple[tuple[Array, Any], Array]:
@@ -194,17 +207,17 @@ def _fit(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _predict(
-    network: Network, vector: Array, chunks: Array, count: Array, frames: Array | None
-) -> Array:
+def _predict(network: Network, vector: Array, chunks: Any, count: Array, frames: Any) -> Array:
     """Return V of the observations in the first `count` chunks, (chunks, size)."""
     weights, _ = unflatten(network, vector)
 
     def body(index: Array, values: Array) -> Array:
-        value = network.apply(weights, _gather(frames, chunks[index]))[:, 0]
+        chunk = jax.tree.map(lambda leaf: leaf[index], chunks)
+        value = network.apply(weights, gather_frames(frames, chunk))[:, 0]
         return values.at[index].set(value)
 
-    return jax.lax.fori_loop(0, count, body, jnp.zeros(chunks.shape[:2], vector.dtype))
+    shape = jax.tree.leaves(chunks)[0].shape[:2]
+    return jax.lax.fori_loop(0, count, body, jnp.zeros(shape, vector.dtype))
 
 
 def _in_pieces(
@@ -227,17 +240,12 @@ def _in_pieces(
     return total if whole == len(rows) else add(total, rows[whole:])[0]
 
 
-def _gather(frames: Array | None, observation: Array) -> Array:
-    """Return the observations; if there are frames, `observation` holds indices into them."""
-    return observation if frames is None else frames[observation]
-
-
 @dataclass(frozen=True)
 class LinearCritic:
     """Critic by ridge regression on the observation, its squares, and powers of the time."""
 
     features: int
-    """Number of features of an observation."""
+    """Number of features of an observation; an action mask that follows them is ignored."""
     ridge: float = 1e-5
     """Regularization per sample."""
 
@@ -279,7 +287,7 @@ class LinearCritic:
         return {"coefficients": coefficients}, loss
 
     def _expand(self, observation: Array, age: Array) -> np.ndarray:
-        x = np.clip(np.asarray(observation, np.float64), -10, 10)
+        x = np.clip(np.asarray(observation, np.float64)[..., : self.features], -10, 10)
         t = np.asarray(age, np.float64)[..., None] / 100.0
         return np.concatenate([x, x * x, t, t**2, t**3, np.ones_like(t)], axis=-1)
 

@@ -16,6 +16,7 @@ KL divergence between the new policy with the old statistics and with the new on
 import numpy as np
 
 from trellis.estimation.returns import running_returns
+from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
@@ -75,7 +76,7 @@ def normalization_kl(
         sampling policy if it has memory. None for pictures, of which the samples do not keep all
         frames.
     """
-    if new.mean.ndim == 2:
+    if new.mean.ndim == 2 or isinstance(samples.observation, Inputs):
         return None
     times, envs = samples.reward.shape
     step = -(-times * envs // MOST_STATES)

@@ -26,7 +26,7 @@ from jaxtyping import Float, Shaped
 from trellis.arrays import Array
 from trellis.policies.policy import Policy
 from trellis.policies.sequences import replace_states, states_of
-from trellis.sampling.frames import Stacks
+from trellis.sampling.frames import gather_frames, split_frames
 
 
 class Estimator(enum.Enum):
@@ -66,13 +66,16 @@ class Chunks(NamedTuple):
     count: Array
     """Number of chunks that hold data; the rest is padding that is never read."""
     frames: Any = None
-    """Frames of pictures, (m, height, width); observations are indices into them."""
+    """Frames of pictures, (m, height, width), or a tuple of such arrays; observations are indices
+    into them."""
 
     def gather(self, batch: StateBatch) -> StateBatch:
         """Return a chunk with its observations; stacks of frames are gathered by their indices."""
         if self.frames is None:
             return batch
-        pictures = replace_states(batch.observation, lambda index: self.frames[index])
+        pictures = replace_states(
+            batch.observation, lambda index: gather_frames(self.frames, index)
+        )
         return batch._replace(observation=pictures)
 
 
@@ -125,11 +128,11 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
         return out.reshape(capacity, rows, *leaf.shape[1:])
 
     pieces, count = jax.tree.map(pad, batch), np.int32(-(-n // chunk_size))
-    stacks = states_of(batch.observation)
-    if isinstance(stacks, Stacks):
-        index = replace_states(pieces.observation, lambda observation: observation.index)
-        return Chunks(pieces._replace(observation=index), count, stacks.store.on_device)
-    return Chunks(pieces, count)
+    index, frames = split_frames(states_of(pieces.observation))
+    if frames is None:
+        return Chunks(pieces, count)
+    observation = replace_states(pieces.observation, lambda _: index)
+    return Chunks(pieces._replace(observation=observation), count, frames)
 
 
 def gradient_and_outputs(

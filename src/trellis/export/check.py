@@ -11,9 +11,11 @@ import numpy as np
 from gymnasium import spaces
 
 from trellis.export.program import ExportError, Program, categories, input_arrays, layout_of
+from trellis.masks import add_mask, factor_sizes, mask_size, without_mask
 from trellis.moments import Moments
 from trellis.pictures import PictureLayout
 from trellis.policies.distributions import Categoricals
+from trellis.policies.masked import legal_choices
 from trellis.policies.saved import SavedPolicy
 from trellis.spaces import Observation, Space, box_range, observation_encoder
 
@@ -76,7 +78,8 @@ def _error(
     else:
         # Rounding may decide between logits that are equal to all digits that count.
         logits = _logits(saved, observation)
-        scale = np.maximum(1.0, np.abs(logits).max(axis=1, keepdims=True))
+        legal = np.where(legal_choices(logits), np.abs(logits), 0.0)
+        scale = np.maximum(1.0, legal.max(axis=1, keepdims=True))
         chosen = [_choices(saved, logits, actions) for actions in (expected, got)]
         error = np.abs(chosen[0] - chosen[1]) / scale
     return float(np.max(error, initial=0.0)) if np.isfinite(error).all() else np.inf
@@ -108,7 +111,22 @@ def _batches(saved: SavedPolicy, rng: np.random.Generator) -> Iterator[Observati
         if layout:
             yield _pictures(saved, layout, rng, rows)
         else:
-            yield _Vectors(saved.observation_moments, rng, rows).observe(space)
+            vectors = _Vectors(saved.observation_moments, rng, rows)
+            observation = vectors.observe(without_mask(space))
+            if mask_size(space):
+                masks = _random_masks(rng, len(rows), factor_sizes(saved.spaces[1]))
+                observation = add_mask(observation, masks)
+            yield observation
+
+
+def _random_masks(rng: np.random.Generator, rows: int, sizes: Sequence[int]) -> np.ndarray:
+    """Return masks in which every factor has at least one legal choice."""
+    parts = []
+    for size in sizes:
+        part = rng.random((rows, size)) < 0.5
+        part[np.arange(rows), rng.integers(size, size=rows)] = True
+        parts.append(part)
+    return np.concatenate(parts, axis=1).astype(np.int8)
 
 
 def _pictures(

@@ -67,11 +67,14 @@ class Policy:
             self.run(f"input{index}", np.asarray(array, dtype))
             for index, (array, dtype) in enumerate(zip(arrays, self.dtypes, strict=True))
         ]
+        mask = None
+        if any(operation == "add_mask" for operation, _ in self.chains["policy"]):
+            mask = features.pop()
         joined = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
-        return self.run("policy", joined)
+        return self.run("policy", joined, mask)
 
-    def run(self, chain, x):
+    def run(self, chain, x, mask=None):
         """Return the result of a chain of operations."""
         for operation, constant in self.chains[chain]:
-            x = OPERATIONS[operation](x, constant)
+            x = x + mask if operation == "add_mask" else OPERATIONS[operation](x, constant)
         return x

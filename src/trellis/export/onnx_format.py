@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trellis.export.check import Run
-from trellis.export.program import Operation, Program
+from trellis.export.program import Operation, Program, has_mask
 from trellis.policies.convolutions import STRIDE
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def serialize(program: Program, about: Mapping[str, str]) -> bytes:
     for index, part in enumerate(program.inputs):
         graph.start(part.name, f"input{index}")
         features.append(graph.run(part.operations))
+    graph.mask = features.pop() if has_mask(program) else ""
     graph.start(features[0], "policy")
     if len(features) > 1:
         graph.value = graph.node("Concat", features, axis=1)
@@ -95,6 +96,8 @@ class _Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.value, self._prefix = "", ""
+        self.mask = ""
+        """Name of the encoded action mask, if there is one."""
 
     def start(self, value: str, prefix: str) -> None:
         """Continue from a value; new names begin with `prefix`."""
@@ -121,6 +124,8 @@ class _Graph:
         if name == "cast":
             assert constant is not None
             return self.node("Cast", [value], to=helper.np_dtype_to_tensor_dtype(constant.dtype))
+        if name == "add_mask":
+            return self.node("Add", [value, self.mask])
         if name == "argmax":
             return self._argmax(np.asarray(constant))
         if name == "one_hot":

@@ -15,6 +15,7 @@ leading batch axis.
 | one_hot | columns x[:, c[0]] == c[1] as 0 and 1 |
 | convolve | windows of 4×4 pixels with stride 2; c has shape (out, in, 4, 4) |
 | argmax | index of the largest value in each of the groups of c[0], c[1], … columns |
+| add_mask | x + the encoded last input, which is an action mask |
 """
 
 import math
@@ -25,9 +26,12 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from trellis.masks import MASK_KEY, mask_size, without_mask
 from trellis.pictures import PictureLayout, picture_layout
 from trellis.policies.convolutions import LEVELS, WHITE, ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
+from trellis.policies.gaussians import LARGEST_ACTION, SquashedGaussian, StateGaussian
+from trellis.policies.masked import MASKED, MaskedNetwork
 from trellis.policies.networks import MLP, Network
 from trellis.policies.normalizer import (
     OBSERVATION_LIMIT,
@@ -77,6 +81,7 @@ class Program:
     """A policy as a program: encoded inputs, side by side, go through one chain of operations."""
 
     inputs: tuple[Input, ...]
+    """Arrays of an observation; if `operations` have add_mask, the last one is the action mask."""
     operations: tuple[Operation, ...]
     """Operations from features to actions of the environment."""
     shape: tuple[int, ...]
@@ -92,10 +97,35 @@ def build_program(saved: SavedPolicy) -> Program:
         ExportError: The policy has a network or distribution that has no export.
     """
     weights, _ = saved.policy.unflatten(saved.theta.astype(np.float32))
+    base = saved.policy.distribution
+    base = base.base if isinstance(base, SquashedGaussian) else base
+    if isinstance(base, StateGaussian):  # The log stds do not matter for the most probable action.
+        weights[-2:] = [weight[..., : base.size] for weight in weights[-2:]]
     dtype, actions = _action(saved)
-    operations = (*_normalize(saved), *_network(saved.policy.network, weights), *actions)
-    inputs = tuple(_inputs(saved.spaces[0], layout_of(saved)))
+    network, masks, mask_input = saved.policy.network, [], []
+    if isinstance(network, MaskedNetwork):
+        network, masks = network.network, [Operation("add_mask")]
+        mask_input = [_mask_input(saved.spaces[0])]
+    operations = (*_normalize(saved), *_network(network, weights), *masks, *actions)
+    inputs = (*_inputs(without_mask(saved.spaces[0]), layout_of(saved)), *mask_input)
     return Program(inputs, operations, saved.spaces[1].shape or (), dtype)
+
+
+def has_mask(program: Program) -> bool:
+    """Return whether the last input of a program is an action mask."""
+    return any(operation.name == "add_mask" for operation in program.operations)
+
+
+def _mask_input(space: Space) -> Input:
+    """Return the input of the action mask: 0 for legal actions, `MASKED` for illegal ones."""
+    assert isinstance(space, spaces.Dict)
+    operations = (
+        _reshape(mask_size(space)),
+        Operation("subtract", np.array(1, np.float32)),
+        Operation("multiply", np.array(-MASKED, np.float32)),
+    )
+    name = f"{OBSERVATION}.{MASK_KEY}"
+    return Input(name, space[MASK_KEY], (MASK_KEY,), np.dtype(np.float32), operations)
 
 
 def input_arrays(program: Program, observation: Observation) -> list[np.ndarray]:
@@ -226,14 +256,19 @@ def _action(saved: SavedPolicy) -> tuple[np.dtype, list[Operation]]:
             starts = np.array(categories(space)[1])
             operations += [Operation("add", starts)] if starts.any() else []
         return np.dtype(np.int64), [*operations, _reshape(*(space.shape or ()))]
+    squashed = isinstance(distribution, SquashedGaussian)
+    distribution = distribution.base if squashed else distribution
     if not isinstance(distribution, DiagGaussian) or not isinstance(space, spaces.Box):
         raise ExportError(
             f"a policy with a distribution of class {type(distribution).__name__} cannot be"
-            " exported: supported are DiagGaussian and Categoricals"
+            " exported: supported are Gaussians and Categoricals"
         )
     low, high, unit, middle, half = box_range(space)
     dtype = np.result_type(np.float32, low)
     operations = [_reshape(*space.shape), Operation("cast", np.zeros((), dtype))]
+    if squashed:
+        limits = _clip(-LARGEST_ACTION, LARGEST_ACTION)
+        operations = [Operation("tanh"), *limits, *operations]
     if unit is not None:
         operations += [
             *_clip(-unit, unit, dtype),

@@ -16,7 +16,7 @@ from jax import lax
 from trellis.arrays import Array
 from trellis.export import numpy_policy
 from trellis.export.check import Run
-from trellis.export.program import Operation, Program
+from trellis.export.program import Operation, Program, has_mask
 from trellis.policies.convolutions import STRIDE
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -41,8 +41,9 @@ def serialize(program: Program, about: Mapping[str, str]) -> bytes:
         features = [
             _run(part.operations, array) for part, array in zip(program.inputs, arrays, strict=True)
         ]
+        mask = features.pop() if has_mask(program) else None
         joined = features[0] if len(features) == 1 else jnp.concatenate(features, axis=1)
-        return _run(program.operations, joined)
+        return _run(program.operations, joined, mask)
 
     exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
     return bytes(exported.serialize())
@@ -83,7 +84,7 @@ OPERATIONS = {
 }
 
 
-def _run(operations: Sequence[Operation], x: Array) -> Array:
+def _run(operations: Sequence[Operation], x: Array, mask: Array | None = None) -> Array:
     for name, constant in operations:
-        x = OPERATIONS[name](x, constant)
+        x = x + mask if name == "add_mask" else OPERATIONS[name](x, constant)
     return x

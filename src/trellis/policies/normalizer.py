@@ -7,10 +7,13 @@ stack. Standardizing removes the background, which is most of a screen, and leav
     x ↦ clip((x − mean)/√(variance + ε), ±10)
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.policies.convolutions import LEVELS
 
@@ -22,7 +25,7 @@ LEAST_CONTRAST = 16.0
 """Standard deviation (of 255 levels) added to that of every pixel, so that pixels that rarely
 change are not amplified."""
 
-Normalizer = Callable[[np.ndarray], np.ndarray]
+Normalizer = Callable[[Any], Any]
 """A function from encoded observations to the policy's inputs."""
 
 
@@ -41,18 +44,61 @@ def make_normalizer(moments: Moments, *, enabled: bool = True) -> Normalizer:
 class Standardizer:
     """Function x ↦ (x − mean)/std, clipped to ±10, for observations that are vectors.
 
+    What follows the features, an action mask, stays unchanged. For `Inputs`, the moments are those
+    of the pixels of each picture, then those of the features.
+
     Args:
         moments: Moments of the observations.
     """
 
     def __init__(self, moments: Moments):
+        self._moments = moments
         self.mean = moments.mean.astype(np.float32)
         self.factor = (1.0 / np.sqrt(moments.variance + 1e-8)).astype(np.float32)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Any) -> Any:
         """Return the standardized observations."""
+        if isinstance(x, Inputs):
+            shapes = [picture.shape[-2:] for picture in x.pictures]
+            *pictures, rows = self.parts(shapes)
+            pairs = zip(pictures, x.pictures, strict=True)
+            return Inputs(tuple(scale(picture) for scale, picture in pairs), rows(x.rows))
+        if x.shape[-1] > self.mean.size:
+            mask = x[..., self.mean.size :]
+            return np.concatenate([self(x[..., : self.mean.size]), mask], axis=-1)
         scaled = (x - self.mean) * self.factor
         return np.minimum(np.maximum(scaled, -OBSERVATION_LIMIT), OBSERVATION_LIMIT)
+
+    def parts(self, shapes: Sequence[tuple[int, ...]]) -> list["Normalizer"]:
+        """Return the normalizer of each picture, then that of the rows.
+
+        Args:
+            shapes: (height, width) of the pictures.
+        """
+        found, start = [], 0
+        for shape in shapes:
+            stop = start + math.prod(shape)
+            found.append(PictureStandardizer(_slice(self._moments, slice(start, stop), shape)))
+            start = stop
+        return [*found, Standardizer(_slice(self._moments, slice(start, None)))]
+
+
+def _slice(moments: Moments, at: slice, shape: tuple[int, ...] = (-1,)) -> Moments:
+    """Return the moments of some of the values."""
+    parts = (values[at].reshape(shape) for values in (moments.mean, moments.squares))
+    return Moments(moments.count, *parts)
+
+
+def normalizers_of(normalize: Normalizer, shapes: Sequence[tuple[int, ...]]) -> list[Normalizer]:
+    """Return the normalizer of each picture of `Inputs`, then that of their rows.
+
+    Args:
+        normalize: Normalizer of whole observations.
+        shapes: (height, width) of the pictures.
+    """
+    if isinstance(normalize, Standardizer):
+        return normalize.parts(shapes)
+    return [normalize] * (len(shapes) + 1)
 
 
 class PictureStandardizer:

@@ -32,6 +32,16 @@ from trellis.config.file import (
     read_run_config,
     settings_json,
 )
+from trellis.masks import (
+    MASK_KEY,
+    OBSERVATION_KEY,
+    add_mask,
+    factor_sizes,
+    first_illegal,
+    mask_size,
+    read_mask,
+    without_mask,
+)
 from trellis.moments import Moments
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
@@ -47,6 +57,7 @@ from trellis.spaces import (
     add_batch_axis,
     is_single,
     observation_encoder,
+    row_of,
 )
 from trellis.strict_json import shown
 
@@ -150,6 +161,8 @@ class SavedPolicy:
         observation: Any,
         deterministic: bool | None = None,
         rng: np.random.Generator | None = None,
+        *,
+        action_mask: Any = None,
     ) -> Any:
         """Return the action for one observation, or a row for each of a batch.
 
@@ -160,18 +173,22 @@ class SavedPolicy:
             deterministic: True for the most probable action, False to sample one; by default as
                 the run's evaluations do it.
             rng: where the noise of sampled actions comes from.
+            action_mask: which actions are legal, if the environment has masks that are not a part
+                of its observations; for a batch, one row per observation.
         """
         stochastic = None if deterministic is None else not deterministic
         try:
+            observation = self._with_mask(observation, action_mask)
             single = is_single(observation, self.spaces[0])
             batch = add_batch_axis(observation) if single else observation
+            self._require_legal(batch)
             actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
         except (LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"the policy cannot act on this observation ({error}); its space is"
                 f" {shown(str(self.spaces[0]), quotes=False)}"
             ) from error
-        return actions[0] if single else actions
+        return row_of(actions, 0) if single else actions
 
     def actor(
         self, rng: np.random.Generator | None = None, *, stochastic: bool | None = None
@@ -200,6 +217,38 @@ class SavedPolicy:
             return distribution.sample(params, distribution.noise(rng, (len(features),)))
 
         return act
+
+    def _require_legal(self, observation: Any) -> None:
+        """Raise a ValueError if an observation of a batch allows no action."""
+        size = mask_size(self.spaces[0])
+        if size:
+            masks = np.reshape(observation[MASK_KEY], (-1, size))
+            row = first_illegal(masks, factor_sizes(self.spaces[1]))
+            if row is not None:
+                raise ValueError(f"the mask of row {row} allows no action")
+
+    def _with_mask(self, observation: Any, mask: Any) -> Any:
+        """Return the observation in the form of its space, which has a key for the mask."""
+        space = self.spaces[0]
+        if not mask_size(space):
+            if mask is not None:
+                raise ValueError("it was trained without action masks")
+            return observation
+        if isinstance(observation, Mapping) and MASK_KEY in observation and mask is None:
+            return observation
+        if mask is None:
+            raise ValueError(
+                "it was trained with action masks: pass the mask as action_mask=…, or in the"
+                f" observation's key {MASK_KEY!r}"
+            )
+        rest = {key for key in getattr(space, "spaces", {}) if key != MASK_KEY}
+        if rest == {OBSERVATION_KEY} and not isinstance(observation, Mapping):
+            observation = {OBSERVATION_KEY: observation}
+        inner = without_mask(space)
+        if is_single(observation, inner):
+            return add_mask(observation, read_mask(mask, self.spaces[1]))
+        rows = [read_mask(row, self.spaces[1]) for row in mask]
+        return add_mask(observation, np.stack(rows))
 
     def require_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Raise a ValueError if an environment does not have the spaces of this policy."""

@@ -19,7 +19,7 @@ from trellis.checkpoint_format import (
     require_spec,
 )
 from trellis.config import TrainConfig
-from trellis.policies.build import build_policy
+from trellis.policies.build import build_policy, respect_mask
 from trellis.policies.policy import Policy
 from trellis.space_json import SpaceFormatError, space_from_json, space_from_text, space_to_json
 from trellis.spaces import Spaces, moments_shape, observation_encoder
@@ -51,6 +51,7 @@ def read_layout(
     spaces = spaces or read_spaces(values, config.env)
     try:
         policy = policy or build_policy(config.policy, *spaces)
+        policy = respect_mask(policy, spaces[0])
         shape = moments_shape(observation_encoder(spaces[0], config.policy.pictures)[0])
     except ValueError as error:
         raise MismatchError(

@@ -7,10 +7,14 @@ stores each frame once, when it first appears.
 A lane is a slice of environments. Lanes may be at different time steps.
 """
 
+from typing import Any
+
+import jax
 import numpy as np
 
+from trellis.inputs import Inputs
 from trellis.policies.distributions import Distribution
-from trellis.policies.normalizer import Normalizer
+from trellis.policies.normalizer import Normalizer, normalizers_of
 from trellis.sampling.environment import StepResult
 from trellis.sampling.frames import FrameStore, Stacks
 from trellis.sampling.samples import Carries, PathState, Samples
@@ -60,25 +64,29 @@ class ObservationBuffer:
         self._normalize = normalize
         self.stored, self.raw = TimeEnvArrays(shape), TimeEnvArrays(shape)
 
-    def gather(self, t: int, lane: slice, observation: np.ndarray) -> np.ndarray:
+    def gather(self, t: int, lane: slice, observation: Any) -> Any:
         """Record the observations of a lane at time t and return them normalized."""
         normalized = self._normalize(observation)
         self.stored.write(t, lane, observation=normalized)
         self.raw.write(t, lane, observation=observation)
         return normalized
 
-    def look_up(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
+    def look_up(self, ids: np.ndarray, observation: Any) -> Any:
         """Return the current observations of environments `ids` in their stored form."""
         del ids
         return self._normalize(observation)
 
-    def advance(self, lane: slice, old: np.ndarray, new: np.ndarray) -> None:
+    def advance(self, lane: slice, old: Any, new: Any) -> None:
         """Replace the current observations of a lane after a step."""
 
-    def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
+    def start_episodes(self, ids: np.ndarray, observation: Any) -> None:
         """Replace the current observations of environments `ids` after a reset."""
 
-    def rebuild(self, stored: np.ndarray) -> np.ndarray | Stacks:
+    def recorded(self) -> Any:
+        """Return all recorded observations in their stored form."""
+        return self.stored["observation"]
+
+    def rebuild(self, stored: Any) -> Any:
         """Return normalized observations from their stored form."""
         return stored
 
@@ -155,6 +163,78 @@ class PictureBuffer(ObservationBuffer):
         return Stacks(stored, self._store)
 
 
+class SeveralBuffer(ObservationBuffer):
+    """Observations with pictures and vectors: frames are stored once, rows at every step.
+
+    The raw observations are one frame of each picture and the features, side by side, at some of
+    the time steps.
+
+    Args:
+        shape: Number of time steps and number of environments.
+        normalize: Function from encoded observations to the policy's inputs.
+        first: Current observations of all environments.
+    """
+
+    def __init__(self, shape: tuple[int, int], normalize: Normalizer, first: Inputs):
+        super().__init__(shape, normalize)
+        steps, num_envs = shape
+        sides = [picture.shape[-2:] for picture in first.pictures]
+        *scale, scale_rows = normalizers_of(normalize, sides)
+        pairs = zip(scale, first.pictures, strict=True)
+        self._pictures = [PictureBuffer(shape, each, picture) for each, picture in pairs]
+        self._rows = ObservationBuffer(shape, scale_rows)
+        self._raw_interval = -(-steps * num_envs // FRAMES_FOR_STATISTICS)
+        self.raw = TimeEnvArrays((-(-steps // self._raw_interval), num_envs))
+
+    def gather(self, t: int, lane: slice, observation: Inputs) -> Inputs:
+        """Record the observations of a lane at time t and return them normalized."""
+        raw_t, between = divmod(t, self._raw_interval)
+        if not between:
+            frames = [p[:, raw_t % p.shape[1]].reshape(len(p), -1) for p in observation.pictures]
+            row = np.concatenate([*frames, observation.rows], axis=1, dtype=np.float32)
+            self.raw.write(raw_t, lane, observation=row)
+        pairs = zip(self._pictures, observation.pictures, strict=True)
+        pictures = tuple(buffer.gather(t, lane, picture) for buffer, picture in pairs)
+        return Inputs(pictures, self._rows.gather(t, lane, observation.rows))
+
+    def look_up(self, ids: np.ndarray, observation: Inputs) -> Inputs:
+        """Return the current observations of environments `ids` in their stored form."""
+        pairs = zip(self._pictures, observation.pictures, strict=True)
+        pictures = tuple(buffer.look_up(ids, picture) for buffer, picture in pairs)
+        return Inputs(pictures, self._rows.look_up(ids, observation.rows))
+
+    def advance(self, lane: slice, old: Inputs, new: Inputs) -> None:
+        """Replace the current observations of a lane after a step."""
+        for buffer, before, after in zip(self._pictures, old.pictures, new.pictures, strict=True):
+            buffer.advance(lane, before, after)
+
+    def start_episodes(self, ids: np.ndarray, observation: Inputs) -> None:
+        """Replace the current observations of environments `ids` after a reset."""
+        for buffer, picture in zip(self._pictures, observation.pictures, strict=True):
+            buffer.start_episodes(ids, picture)
+
+    def recorded(self) -> Inputs:
+        """Return all recorded observations in their stored form."""
+        pictures = tuple(buffer.recorded() for buffer in self._pictures)
+        return Inputs(pictures, self._rows.recorded())
+
+    def rebuild(self, stored: Inputs) -> Inputs:
+        """Return normalized observations from their stored form."""
+        pairs = zip(self._pictures, stored.pictures, strict=True)
+        return Inputs(tuple(buffer.rebuild(picture) for buffer, picture in pairs), stored.rows)
+
+
+def make_observation_buffer(
+    shape: tuple[int, int], normalize: Normalizer, first: np.ndarray | Inputs
+) -> ObservationBuffer:
+    """Return the buffer for observations of the kind of `first`, the current ones."""
+    if isinstance(first, Inputs):
+        return SeveralBuffer(shape, normalize, first)
+    if is_pictures(first):
+        return PictureBuffer(shape, normalize, first)
+    return ObservationBuffer(shape, normalize)
+
+
 def is_pictures(observation: np.ndarray) -> bool:
     """Return whether observations are stacks of frames: bytes (env, frames, height, width)."""
     return observation.dtype in (np.uint8, np.int8) and observation.ndim == 4
@@ -172,13 +252,9 @@ class RolloutBuffer:
     def __init__(self, state: PathState, steps: int, normalize: Normalizer):
         self.state = state.copy()
         first, shape = state.observation, (steps, len(state.observation))
-        self._observations = (
-            PictureBuffer(shape, normalize, first)
-            if is_pictures(first)
-            else ObservationBuffer(shape, normalize)
-        )
+        self._observations = make_observation_buffer(shape, normalize, first)
         self._arrays = TimeEnvArrays(shape)
-        self._final_observations: list[np.ndarray] = []
+        self._final_observations: list[Any] = []
         self._episode_returns: list[np.ndarray] = []
         self._final_carries: list[np.ndarray] = []
 
@@ -261,12 +337,14 @@ class RolloutBuffer:
         arrays, observations = self._arrays, self._observations
         current = self.state.observation
         last = observations.look_up(np.arange(len(current)), current)
-        final = np.concatenate([last[:0], *self._final_observations])
+        final = jax.tree.map(
+            lambda *parts: np.concatenate(parts), last[:0], *self._final_observations
+        )
         # `argwhere` has the order of the lists: steps are added by time, then by environment.
         ended = arrays["terminated"] | arrays["truncated"]
         params = distribution.params(arrays["outputs"], free)
         return Samples(
-            observation=observations.rebuild(observations.stored["observation"]),
+            observation=observations.rebuild(observations.recorded()),
             raw_observation=observations.raw["observation"],
             action=arrays["action"],
             log_q=distribution.log_prob(params, arrays["action"]),

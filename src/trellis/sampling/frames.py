@@ -15,8 +15,17 @@ import numpy as np
 from jaxtyping import Int, Shaped
 from numpy.typing import DTypeLike
 
+from trellis.inputs import Inputs
+
 ALIGNMENT = 64
 """Alignment in bytes of memory that XLA can use without copying."""
+
+
+jax.tree_util.register_pytree_node(
+    Inputs,
+    lambda inputs: ((inputs.pictures, inputs.rows), None),
+    lambda _, leaves: Inputs(*leaves),
+)
 
 
 class FrameStore:
@@ -115,3 +124,27 @@ class Stacks:
     def tree_unflatten(cls, store: FrameStore, leaves: tuple[np.ndarray]) -> "Stacks":
         """Return the stacks with these auxiliary data and leaves, for JAX."""
         return cls(leaves[0], store)
+
+
+def split_frames(observation: Any) -> tuple[Any, Any]:
+    """Return observations with indices in place of pictures, and the frames on the device.
+
+    The frames are None without stored pictures, an array for `Stacks`, and a tuple for `Inputs`.
+    """
+    if isinstance(observation, Stacks):
+        return observation.index, observation.store.on_device
+    if isinstance(observation, Inputs) and isinstance(observation.pictures[0], Stacks):
+        index = tuple(picture.index for picture in observation.pictures)
+        frames = tuple(picture.store.on_device for picture in observation.pictures)
+        return Inputs(index, observation.rows), frames
+    return observation, None
+
+
+def gather_frames(frames: Any, observation: Any) -> Any:
+    """Return observations with their pictures, from the result of `split_frames`."""
+    if frames is None:
+        return observation
+    if isinstance(frames, tuple):
+        pairs = zip(frames, observation.pictures, strict=True)
+        return Inputs(tuple(store[index] for store, index in pairs), observation.rows)
+    return frames[observation]

@@ -3,17 +3,22 @@
 Any q whose support covers the support of π_old is valid. The paper uses π_old itself for continuous
 actions, the uniform distribution for discrete actions, and every action in small finite spaces. A
 mixture of both halves is ours: of 18 actions, four uniform ones rarely include the policy's own.
+
+With action masks, uniform means uniform over the legal actions. Enumeration lists illegal actions
+too, so that all states have K; `is_legal` tells them, and no rollout executes them.
 """
 
 import enum
 import itertools
 import math
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from trellis.config import VineConfig
 from trellis.policies.distributions import Categoricals, Distribution
+from trellis.policies.masked import legal_choices
 
 MAX_ENUMERATED = 32
 """Largest number of actions (combinations of factors) for which `EVERY` is allowed."""
@@ -84,7 +89,7 @@ def choose_proposal(settings: VineConfig, distribution: Distribution) -> tuple[P
 def propose(
     proposal: Proposal,
     distribution: Distribution,
-    params: object,
+    params: Any,
     shape: tuple[int, int],
     rng: np.random.Generator,
 ) -> tuple[Shaped[np.ndarray, "action state ..."], Float[np.ndarray, "action state"]]:
@@ -105,14 +110,54 @@ def propose(
         return action, distribution.log_prob(params, action)
     assert isinstance(distribution, Categoricals)
     sizes = distribution.sizes
-    log_q = np.full(shape, -sum(math.log(size) for size in sizes), np.float32)
+    legal = legal_choices(np.asarray(params))
+    if legal.all():
+        log_q = np.full(shape, -sum(math.log(size) for size in sizes), np.float32)
+    else:
+        counts = np.add.reduceat(legal, np.cumsum((0, *sizes[:-1])), axis=-1, dtype=np.float64)
+        log_q = np.broadcast_to(-np.log(counts).sum(axis=-1), shape).astype(np.float32)
+
+    def sample_uniform() -> np.ndarray:
+        if legal.all():
+            return rng.integers(sizes, size=(*shape, len(sizes)))
+        return _uniform_legal(distribution, legal, shape, rng)
+
     if proposal is Proposal.UNIFORM:
-        return rng.integers(sizes, size=(*shape, len(sizes))), log_q
+        return sample_uniform(), log_q
     if proposal is Proposal.MIXTURE:
         policy = distribution.sample(params, distribution.noise(rng, shape))
-        uniform = rng.integers(sizes, size=(*shape, len(sizes)))
+        uniform = sample_uniform()
         action = np.where(rng.random(shape)[..., None] < 0.5, np.asarray(policy), uniform)
         log_pi = np.asarray(distribution.log_prob(params, action))
         return action, (np.logaddexp(log_pi, log_q) - math.log(2)).astype(np.float32)
     every = np.array(list(itertools.product(*map(range, sizes))), np.int64)
     return np.broadcast_to(every[:, None], (*shape, len(sizes))), log_q
+
+
+def _uniform_legal(
+    distribution: Categoricals,
+    legal: Bool[np.ndarray, "state choice"],
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Sample each factor uniformly among its legal choices: the argmax of noise at these."""
+    noise = np.where(legal, rng.random((*shape, legal.shape[-1])), -1.0)
+    return distribution.mode(noise)
+
+
+def is_legal(
+    distribution: Distribution, params: Any, action: Shaped[np.ndarray, "action state ..."]
+) -> Bool[np.ndarray, "action state"] | None:
+    """Return whether actions are legal in their states; None if all are.
+
+    Args:
+        distribution: Action distribution of the policy.
+        params: Parameters of the distribution in the states.
+        action: Actions, (K, N, ...).
+    """
+    if not isinstance(distribution, Categoricals) or legal_choices(np.asarray(params)).all():
+        return None
+    sizes = np.array(distribution.sizes)
+    columns = action + np.cumsum(sizes) - sizes
+    states = np.arange(action.shape[1])[None, :, None]
+    return legal_choices(np.asarray(params))[states, columns].all(axis=-1)

@@ -13,10 +13,12 @@ position in K equal products.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from trellis.config import VineConfig
+from trellis.inputs import with_lead
 from trellis.policies.normalizer import Normalizer
 from trellis.policies.policy import Policy
 from trellis.sampling.environment import Branching, Snapshot
@@ -82,6 +84,8 @@ class Rollouts:
         first_action: Shaped[np.ndarray, "action state ..."],
         rng: np.random.Generator,
         carry: Float[np.ndarray, "state values"] | None = None,
+        *,
+        legal: Bool[np.ndarray, "action state"] | None = None,
     ) -> Outcomes:
         """Run one rollout from each state after each of its K first actions.
 
@@ -94,6 +98,8 @@ class Rollouts:
             first_action: First actions, (K, states, ...).
             rng: Source of the noise and of the environments' random streams.
             carry: What a policy with memory carries out of each state; otherwise None.
+            legal: Whether each first action is legal; by default all are. Rollouts whose first
+                action is illegal have no steps.
         """
         if self._env is None:
             self._env = self._make_env(self._actions * self._chunk_states)
@@ -106,11 +112,14 @@ class Rollouts:
             index = np.minimum(index, states - 1)
             chunk = {name: values[index] for name, values in snapshot.items()}
             carried = None if carry is None else carry[index]
+            runs = np.broadcast_to(real, (self._actions, len(real)))
+            if legal is not None:
+                runs = runs & legal[:, index]
             part = self._run_chunk(
-                self._env, theta, normalize, chunk, first_action[:, index], real, rng, carried
+                self._env, theta, normalize, chunk, first_action[:, index], runs, rng, carried
             )
-            parts.append([values[:, real] for values in part if values is not None])
-        return Outcomes(*(np.concatenate(values, axis=1) for values in zip(*parts, strict=True)))
+            parts.append(jax.tree.map(lambda values, real=real: values[:, real], part))
+        return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
 
     def close(self) -> None:
         """Close the environments."""
@@ -125,7 +134,7 @@ class Rollouts:
         normalize: Normalizer,
         snapshot: Snapshot,
         first_action: np.ndarray,
-        real: np.ndarray,
+        runs: np.ndarray,
         rng: np.random.Generator,
         carry: np.ndarray | None,
     ) -> Outcomes:
@@ -138,7 +147,7 @@ class Rollouts:
         ids, copies = np.arange(K * C), np.tile(np.arange(C), K)
         env.restore(ids, {name: values[copies] for name, values in snapshot.items()})
         env.reseed(ids, np.broadcast_to(seeds, (K, C)).ravel())
-        active = real[copies]
+        active = runs.ravel()
         action = first_action.reshape(K * C, *first_action.shape[2:])
         reward_sum, length = np.zeros(K * C), np.zeros(K * C, np.int64)
         terminated = np.zeros(K * C, bool)
@@ -154,7 +163,7 @@ class Rollouts:
             observation = self._encode(step.observation)
             if t == self._length - 1 or not active.any():
                 break
-            inputs = normalize(observation).reshape(K, C, *observation.shape[1:])
+            inputs = with_lead(normalize(observation), K, C)
             # Rollouts that have ended keep the carry of their last step.
             outputs, new = self._policy.advance(weights, inputs, carry)
             if carry is not None:
@@ -164,5 +173,5 @@ class Rollouts:
             discount *= self._gamma
             t += 1
         results = reward_sum, length, terminated, observation
-        outcomes = Outcomes(*(values.reshape(K, C, *values.shape[1:]) for values in results))
+        outcomes = Outcomes(*(with_lead(values, K, C) for values in results))
         return outcomes._replace(final_carry=carry)

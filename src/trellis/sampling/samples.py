@@ -42,9 +42,15 @@ class Branches(NamedTuple):
     final_age: Int[np.ndarray, "state action"]
     """Time step within the episode at which the rollout stopped."""
     length: Int[np.ndarray, "state action"]
-    """Number of simulator steps of the rollout."""
+    """Number of simulator steps of the rollout; 0 if its first action is illegal."""
     final_carry: Float[np.ndarray, "state action values"] | None = None
     """Carry of a policy with memory where the rollout stopped; otherwise None."""
+    legal: Bool[np.ndarray, "state action"] | None = None
+    """Whether the first action is legal; None if all are. Illegal ones were not executed."""
+
+    def of_legal(self, values: np.ndarray) -> np.ndarray:
+        """Return the values (state, action) of the rollouts with a legal first action."""
+        return values if self.legal is None else values[self.legal]
 
 
 class Samples(NamedTuple):

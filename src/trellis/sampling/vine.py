@@ -11,16 +11,18 @@ of simulator steps includes both trunks and rollouts.
 
 from collections.abc import Callable
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from trellis.blas import one_blas_thread
 from trellis.config import SamplingConfig
+from trellis.inputs import gathered
 from trellis.policies.normalizer import Normalizer
 from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
 from trellis.sampling.environment import Branching, Snapshot, StepResult
-from trellis.sampling.proposals import choose_proposal, propose
+from trellis.sampling.proposals import choose_proposal, is_legal, propose
 from trellis.sampling.rollouts import MAX_ENVS, Rollouts
 from trellis.sampling.samples import Branches, PathState, Samples
 from trellis.sampling.single_path import SinglePath
@@ -109,21 +111,23 @@ class Vine:
         rng = stream(self._seed, Purpose.BRANCHES, iteration=iteration, shard=self._shard)
         at = tuple(place.T)
         carry = None if trunks.carries is None else trunks.carries.before[at]
-        observation = np.asarray(trunks.observation[at])
+        observation = gathered(trunks.observation[at])
         params, carry = self._policy.distribution_params(theta, observation, carry)
         shape = self.actions, len(place)
         action, log_q = propose(self.proposal, self._policy.distribution, params, shape, rng)
+        legal = is_legal(self._policy.distribution, params, action)
         captured = self._trunks.captured()
-        outcomes = self._rollouts.run(theta, normalize, captured, action, rng, carry)
+        outcomes = self._rollouts.run(theta, normalize, captured, action, rng, carry, legal=legal)
         remaining = np.where(outcomes.terminated, 0.0, self._gamma**outcomes.length)
         final_observation = normalize(outcomes.final_observation)
         final_age = trunks.age[at] + outcomes.length
         values = action, log_q, outcomes.reward_sum, remaining, final_observation, final_age
-        by_state = (np.swapaxes(array, 0, 1) for array in (*values, outcomes.length))
+        by_state = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), (*values, outcomes.length))
         final_carry = outcomes.final_carry
         if final_carry is not None:
             final_carry = np.swapaxes(final_carry, 0, 1)
-        return Branches(place, *by_state)._replace(final_carry=final_carry)
+        branches = Branches(place, *by_state, legal=None if legal is None else legal.T)
+        return branches._replace(final_carry=final_carry)
 
     def close(self) -> None:
         """Close the environments of the rollouts; those of the trunks belong to the caller."""

@@ -14,6 +14,7 @@ from trellis.blas import one_blas_thread
 from trellis.config import TrainConfig
 from trellis.envs.batch import BatchEnv
 from trellis.moments import Moments
+from trellis.policies.masked import MaskedNetwork
 from trellis.policies.networks import MLP, unflatten
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
@@ -36,10 +37,12 @@ class Played(NamedTuple):
 
 def require_layers(policy: Policy) -> None:
     """Raise a ValueError if the network of the policy is not an `MLP`."""
-    if not isinstance(policy.network, MLP):
+    network = policy.network
+    network = network.network if isinstance(network, MaskedNetwork) else network
+    if not isinstance(network, MLP):
         raise ValueError(
             "cem and cma play a whole population at once, which works for MLP networks alone, not"
-            f" for {type(policy.network).__name__}: use method trpo, or an MLP"
+            f" for {type(network).__name__}: use method trpo, or an MLP"
         )
 
 
@@ -191,8 +194,9 @@ class PopulationShard:
         )
         observed = None
         if played.observations:
-            values = np.concatenate(played.observations)
-            observed = Moments.of(values, self._model.moments_shape)
+            shape = self._model.moments_shape
+            values = np.concatenate(played.observations)[..., : shape[-1]]  # A mask may follow.
+            observed = Moments.of(values, shape)
         return Generation([played.returns], [played.lengths], observed)
 
     def close(self) -> None:

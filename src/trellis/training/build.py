@@ -14,12 +14,19 @@ from trellis.envs.batch import BatchEnv
 from trellis.estimation.compensation import require_compensable
 from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
 from trellis.estimation.surrogate import Estimator
-from trellis.policies.build import build_policy, require_fit
+from trellis.policies.build import build_policy, require_fit, respect_mask
 from trellis.policies.policy import Policy
 from trellis.sampling.proposals import Proposal
 from trellis.sampling.single_path import SinglePath
 from trellis.sampling.vine import Vine
-from trellis.spaces import Encoder, PictureFeatures, Spaces, moments_shape, observation_encoder
+from trellis.spaces import (
+    Encoder,
+    PictureFeatures,
+    SeveralFeatures,
+    Spaces,
+    moments_shape,
+    observation_encoder,
+)
 from trellis.strict_json import shown
 
 MakeEnv = Callable[[int], BatchEnv]
@@ -86,6 +93,7 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
             policy = build_policy(config.policy, *spaces)
         else:
             require_fit(policy, *spaces, env.env_id, config.policy.pictures)
+            policy = respect_mask(policy, spaces[0])
         features, encode = observation_encoder(env.observation_space, config.policy.pictures)
         critic = build_critic(config, features)
         if config.estimation.compensate_normalization:
@@ -110,16 +118,17 @@ def build_critic(config: TrainConfig, features: int) -> Critic | None:
     settings = config.estimation
     if config.sampling.is_vine and not config.sampling.vine.bootstrap:
         return None
-    pictures = isinstance(features, PictureFeatures)
+    pictures = isinstance(features, PictureFeatures | SeveralFeatures)
     match settings.critic:
         case "none":
             return None
         case "linear":
             if pictures:
                 raise ValueError("critic linear does not support pictures: set critic to mlp")
-            return LinearCritic(features)
+            return LinearCritic(int(features))
         case "mlp":
-            inputs = features.shape if pictures else features
+            inputs = features if isinstance(features, SeveralFeatures) else int(features)
+            inputs = features.shape if isinstance(features, PictureFeatures) else inputs
             return MLPCritic(inputs, settings, config.policy.channels)
 
 

@@ -36,7 +36,14 @@ from trellis.policies.saved_layout import (
     require_specs,
     specs_of,
 )
-from trellis.spaces import PictureFeatures, Spaces, moments_shape, observation_encoder
+from trellis.spaces import (
+    MaskedFeatures,
+    PictureFeatures,
+    SeveralFeatures,
+    Spaces,
+    moments_shape,
+    observation_encoder,
+)
 from trellis.strict_json import shown
 from trellis.training.build import build_critic
 
@@ -176,11 +183,19 @@ def _discounted_return(config: TrainConfig) -> Expected:
 
 
 def _path(features: int, paths: int, carry_size: int) -> dict[str, Expected]:
-    observation = Expected(FLOATS, (paths, features))
+    mask = features.mask if isinstance(features, MaskedFeatures) else 0
+    observation = Expected(FLOATS, (paths, features + mask))
+    pictures = {}
     if isinstance(features, PictureFeatures):
         observation = Expected(("uint8",), (paths, *features.shape))
+    elif isinstance(features, SeveralFeatures):
+        width = sum(part.size for part in features.vectors) + features.mask
+        observation = Expected(FLOATS, (paths, width))
+        for index, part in enumerate(features.pictures):
+            pictures[f"path/picture.{index}"] = Expected(("uint8",), (paths, *part.shape))
     carry = {"path/carry": Expected(FLOATS, (paths, carry_size))} if carry_size else {}
     return {
+        **pictures,
         "path/observation": observation,
         "path/age": Expected(INTEGERS, (paths,), 0),
         "path/episode_return": Expected(FLOATS, (paths,)),

@@ -15,8 +15,10 @@ from gymnasium.vector import VectorEnv
 
 from trellis import envs
 from trellis.envs.batch import BatchEnv, Step
+from trellis.envs.gym.masks import deliver_masks
 from trellis.policies.saved import SavedPolicy
 from trellis.rng import Purpose, stream
+from trellis.spaces import row_of
 from trellis.training.evaluation import MAX_STEPS, Evaluation, play
 
 
@@ -95,6 +97,7 @@ def evaluate_policy(
         raise TypeError("a BatchEnv needs a policy of Trellis; pass an id or a gymnasium.Env")
     act = _actor(policy, deterministic, seed)
     if isinstance(env, gymnasium.Env):
+        env = deliver_masks(env) if isinstance(saved, SavedPolicy) else env
         return _one_by_one(act, env, episodes, callback, seed)
     made = gymnasium.make(env) if isinstance(env, str) else env()
     with contextlib.closing(made):
@@ -124,7 +127,7 @@ def _in_batch(
         answers = []
         for index in np.flatnonzero(active).tolist():
             flags = bool(step.terminated[index]), bool(step.truncated[index])
-            row = _row(step.observation, index)
+            row = row_of(step.observation, index)
             answer = callback(EvaluationStep(index, row, float(step.reward[index]), *flags))
             answers.append(answer is not False)
         return all(answers)
@@ -132,15 +135,6 @@ def _in_batch(
     with contextlib.nullcontext() if batch is env else contextlib.closing(batch):
         policy.require_spaces((batch.observation_space, batch.action_space), batch.env_id)
         return play(batch, policy.actor(rng, stochastic=not deterministic), seeds, on_step)
-
-
-def _row(observation: Any, index: int) -> Any:
-    """Return the observation of one environment of a batch."""
-    if isinstance(observation, dict):
-        return {name: _row(value, index) for name, value in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(_row(value, index) for value in observation)
-    return observation[index]
 
 
 def _actor(policy: Policy, deterministic: bool, seed: int) -> Actor:

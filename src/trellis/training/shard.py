@@ -22,6 +22,7 @@ from trellis.estimation.compensation import compensated
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import discounted_returns, normalization_kl
 from trellis.estimation.surrogate import StateBatch
+from trellis.inputs import gathered
 from trellis.moments import Moments
 from trellis.optimization.objective import LocalObjective
 from trellis.optimization.step import StepInfo
@@ -136,14 +137,16 @@ class Shard:
             counted = samples.representative(self.env.max_episode_steps)
         branches, observations = samples.branches, None
         if settings.normalize_observations:
-            observations = Moments.of(samples.raw_observation, self.model.moments_shape)
+            shape = self.model.moments_shape
+            features = samples.raw_observation[..., : shape[-1]]  # An action mask may follow.
+            observations = Moments.of(features, shape)
         return Collected(
             samples.steps,
             returns,
             Moments.of(samples.reward),
             Moments.of(samples.episode_return[counted]),
             Moments.of(samples.episode_length[counted]),
-            None if branches is None else Moments.of(branches.length),
+            None if branches is None else Moments.of(branches.of_legal(branches.length)),
             observations,
         )
 
@@ -181,7 +184,7 @@ class Shard:
         policy, samples = self.model.policy, self._samples
         # A policy with memory acts on what the old policy remembered.
         carry = None if samples.carries is None else samples.carries.before[-1]
-        last = np.asarray(samples.observation[-1])
+        last = gathered(samples.observation[-1])
         params, _ = policy.distribution_params(theta, last, carry)
         entropy = float(np.mean(policy.distribution.entropy(params)))
         kl = None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trellis.estimation.critic import CriticState
+from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.sampling.samples import PathState
 
@@ -57,8 +58,7 @@ def to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     arrays |= state.observation_moments.to_arrays("observation_moments")
     arrays |= state.return_moments.to_arrays("return_moments")
     if state.path is not None:
-        path = state.path._asdict().items()
-        arrays |= {f"path/{name}": value for name, value in path if value is not None}
+        arrays |= {f"path/{name}": value for name, value in _path_arrays(state.path).items()}
     if state.best_theta is not None and state.best_moments is not None:
         arrays["best_theta"] = state.best_theta
         arrays |= state.best_moments.to_arrays("best_moments")
@@ -76,7 +76,7 @@ def from_arrays(arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> Tra
         observation_moments=Moments.from_arrays("observation_moments", arrays),
         return_moments=Moments.from_arrays("return_moments", arrays),
         discounted_return=arrays["discounted_return"],
-        path=PathState(**path) if path else None,
+        path=_path_from_arrays(path) if path else None,
         iteration=int(values["iteration"]),
         steps=int(values["steps"]),
         best_return=float(values["best_return"]),
@@ -85,6 +85,27 @@ def from_arrays(arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> Tra
     )
 
 
+def _path_arrays(path: PathState) -> dict[str, np.ndarray]:
+    """Return the position of the environments as arrays; pictures have names of their own."""
+    arrays = {name: value for name, value in path._asdict().items() if value is not None}
+    if isinstance(path.observation, Inputs):
+        arrays["observation"] = path.observation.rows
+        arrays |= {f"{PICTURE}{i}": each for i, each in enumerate(path.observation.pictures)}
+    return arrays
+
+
+def _path_from_arrays(arrays: dict[str, np.ndarray]) -> PathState:
+    """Return the position of the environments from the result of `_path_arrays`."""
+    pictures = [name for name in arrays if name.startswith(PICTURE)]
+    rest: dict[str, Any] = {k: v for k, v in arrays.items() if k not in pictures}
+    if pictures:
+        ordered = tuple(arrays[f"{PICTURE}{i}"] for i in range(len(pictures)))
+        rest["observation"] = Inputs(ordered, rest["observation"])
+    return PathState(**rest)
+
+
+PICTURE = "picture."
+"""Start of the names of pictures, which a number follows."""
 LEARNED = ("theta", "critic/", "observation_moments/", "return_moments/")
 """Names, or starts of names, of the arrays that training changes and that may be exchanged."""
 

@@ -34,7 +34,7 @@ class ArrayBatch(BatchEnv):
     """
 
     restorability = Restorability.SERIALIZABLE
-    numbers: ClassVar[int]
+    numbers: int
     """How many numbers one state has."""
     largest: ClassVar[float] = 1e9
     """Largest absolute value in a checkpoint. With larger ones the dynamics may never end."""

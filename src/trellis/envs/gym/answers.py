@@ -156,11 +156,14 @@ def _flag(what: str, value: Any) -> bool:
 
 def check_action_space(space: spaces.Space[Any], env_id: str) -> None:
     """Raise `ValueError` for action spaces that no policy can sample from."""
-    if not isinstance(space, FIXED_SHAPE):
+    if isinstance(space, spaces.Dict | spaces.Tuple) and space.spaces:
+        for _, part in _children(space):
+            check_action_space(part, env_id)
+    elif not isinstance(space, FIXED_SHAPE):
         raise ValueError(
             f"{env_id} has the action space {space}, which is not supported; supported are Box,"
-            " Discrete, MultiDiscrete and MultiBinary. Wrap the environment in a"
-            " gymnasium.ActionWrapper that offers one of these."
+            " Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the"
+            " environment in a gymnasium.ActionWrapper that offers one of these."
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trellis.closing import CLOSE_SECONDS, LATER_SECONDS, close_within
@@ -28,7 +29,9 @@ from trellis.envs.gym.answers import (
     many_rewards,
 )
 from trellis.envs.gym.copies import BrokenByCopy, ManyRewardsError, repeats
+from trellis.envs.gym.masks import MaskedObservation, find_source
 from trellis.envs.gym.state import find_method, reseed
+from trellis.spaces import row_of
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +90,9 @@ class GymBatch(BatchEnv):
         envs = self.envs
         if not envs or factory is None:
             raise ValueError("num_envs must be at least 1, got 0")
-        first = envs[0]
-        if not isinstance(first, gymnasium.Env):
+        if not isinstance(envs[0], gymnasium.Env):
             raise TypeError(
-                f"the callable must return a gymnasium.Env, got {type(first).__name__}; wrap"
+                f"the callable must return a gymnasium.Env, got {type(envs[0]).__name__}; wrap"
                 " environments of the old gym package with shimmy"
             )
         if len({id(env) for env in envs}) < len(envs):
@@ -98,33 +100,55 @@ class GymBatch(BatchEnv):
                 "the callable returned the same object twice: it must return a new environment in"
                 " every call"
             )
-        spec = first.spec
-        env_id = spec.id if spec is not None else type(first.unwrapped).__name__
-        spaces = [self._spaces_of(env, index) for index, env in enumerate(envs)]
-        observation_space, action_space = spaces[0]
+        with self._running("looking for action masks"):
+            source = find_source(envs[0])
+        if source is not None:
+            envs[:] = [MaskedObservation(env, source) for env in envs]
+        spec = envs[0].spec
+        env_id = spec.id if spec is not None else type(envs[0].unwrapped).__name__
+        pairs = [self._spaces_of(env, index) for index, env in enumerate(envs)]
+        observation_space, action_space = pairs[0]
         check_action_space(action_space, env_id)
-        check_reward_space(first.unwrapped, env_id)
-        for others in spaces[1:]:
-            if others != spaces[0]:
+        check_reward_space(envs[0].unwrapped, env_id)
+        for others in pairs[1:]:
+            if others != pairs[0]:
                 raise ValueError(f"{env_id}: all environments of a batch must have the same spaces")
         if limit is None and spec is not None:
             limit = spec.max_episode_steps
         super().__init__(
             env_id, len(envs), observation_space, action_space, max_episode_steps=limit
         )
+        self._use_observations()
+        info = self._try_out(factory, across_processes)
+        source = find_source(envs[0], info)
+        if source is not None:  # The first reset told that `info` has masks.
+            envs[:] = [MaskedObservation(env, source) for env in envs]
+            self.observation_space = envs[0].observation_space
+            self._use_observations()
+            self._try_out(factory, across_processes)
+        self.render_mode = envs[0].render_mode
+        self.current = np.zeros(1, np.int64)
+        """Index of the environment that is running, for errors about a worker that hangs."""
+
+    def _use_observations(self) -> None:
+        """Allocate arrays for observations of the space."""
         try:
-            self._observations = ObservationArrays(observation_space)
+            self._observations = ObservationArrays(self.observation_space)
         except ValueError as error:
-            raise ValueError(f"{env_id}: {error}") from None
+            raise ValueError(f"{self.env_id}: {error}") from None
         self.observation_space = self._observations.space
-        _say_what_is_left_out(env_id, self._observations.left_out)
+        _say_what_is_left_out(self.env_id, self._observations.left_out)
         self._last = self._observations.empty(self.num_envs)
+
+    def _try_out(self, factory: Callable[[], gymnasium.Env], across_processes: bool) -> Any:
+        """Find out how to restore the environments; return the `info` of a reset."""
+        envs, first = self.envs, self.envs[0]
         method = find_method(first, across_processes=across_processes)
         trial = first
         if isinstance(method, BrokenByCopy):
             # Deleting the old one might close the new one, if its simulator has the same number.
             _broken.append(first)
-            envs[0] = trial = first = factory()
+            envs[0] = trial = first = self._remake(factory)
         if isinstance(method, str):
             self.why_not_restorable = str(method)
         else:
@@ -132,12 +156,14 @@ class GymBatch(BatchEnv):
             if self.restorability is Restorability.MEMORY:  # Do not change the environment itself.
                 trial = method.restore(first, method.capture(first))
         try:
-            self.repeatable = repeats(trial)
+            self.repeatable, info = repeats(trial)
         except ManyRewardsError as error:
-            raise ValueError(many_rewards(env_id, error.shape)) from None
-        self.render_mode = first.render_mode
-        self.current = np.zeros(1, np.int64)
-        """Index of the environment that is running, for errors about a worker that hangs."""
+            raise ValueError(many_rewards(self.env_id, error.shape)) from None
+        return info
+
+    def _remake(self, factory: Callable[[], gymnasium.Env]) -> gymnasium.Env:
+        env, old = factory(), self.envs[0]
+        return MaskedObservation(env, old.source) if isinstance(old, MaskedObservation) else env
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Observation:
         arrays = [array.copy() for array in self._last]
@@ -153,9 +179,9 @@ class GymBatch(BatchEnv):
         self._last = arrays
         return self._observations.tree([array[ids] for array in arrays])
 
-    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
+    def _step(self, actions: Any, active: NDArray[np.bool_]) -> Step:
         # A new copy, because environments may keep or change the action that they get.
-        actions = np.array(actions, self.action_space.dtype)
+        actions = copy_actions(actions, self.action_space)
         arrays = [array.copy() for array in self._last]
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
@@ -164,7 +190,7 @@ class GymBatch(BatchEnv):
             for index in np.flatnonzero(active).tolist():
                 self.current[0] = index
                 try:
-                    answer = self.envs[index].step(actions[index])
+                    answer = self.envs[index].step(row_of(actions, index))
                     observation, *outcome, infos[index] = check_step(answer)
                     self._observations.write(arrays, index, observation)
                 except BaseException as error:
@@ -288,6 +314,16 @@ def _say_what_is_left_out(env_id: str, names: Sequence[str]) -> None:
             "%s: the policy leaves out the texts %s.",
             *(env_id, " and ".join(names)),
         )
+
+
+def copy_actions(actions: Any, space: gymnasium.Space[Any]) -> Any:
+    """Return a copy of a batch of actions with the data types of their space."""
+    if isinstance(space, spaces.Dict):
+        return {key: copy_actions(actions[key], part) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(actions, space.spaces, strict=True)
+        return tuple(copy_actions(part, inner) for part, inner in pairs)
+    return np.array(actions, space.dtype)
 
 
 def gather_numbers(infos: dict[int, Any], num_envs: int) -> dict[str, NDArray[Any]]:

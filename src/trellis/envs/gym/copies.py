@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trellis.envs.batch import Restorability
 from trellis.envs.errors import describe
 from trellis.envs.gym.answers import ObservationArrays
+from trellis.masks import MASK_KEY, make_legal, mask_size, read_mask
 
 EnvState = dict[str, NDArray[Any]]
 """Everything that the future of one environment depends on, as arrays."""
@@ -67,13 +68,13 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
     space.seed(0)
     actions = [space.sample() for _ in range(2 * TRIAL_STEPS)]
     try:
-        env.reset(seed=0)
-        _play(env, actions[:TRIAL_STEPS], observations)
+        first, _ = env.reset(seed=0)
+        before, _ = _play(env, first, actions[:TRIAL_STEPS], observations)
         state = method.capture(env)
-        futures = [_play(env, actions[TRIAL_STEPS:], observations)]
+        futures = [_play(env, before, actions[TRIAL_STEPS:], observations)[1]]
         for _ in range(2):
             env = method.restore(env, state)
-            futures.append(_play(env, actions[TRIAL_STEPS:], observations))
+            futures.append(_play(env, before, actions[TRIAL_STEPS:], observations)[1])
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too.
@@ -86,22 +87,25 @@ def why_not_exact(env: gymnasium.Env, method: StateMethod) -> str | None:
     )
 
 
-def repeats(env: gymnasium.Env) -> bool:
-    """Return whether `env` plays the same episode twice from one seed. The function steps `env`."""
+def repeats(env: gymnasium.Env) -> tuple[bool, Any]:
+    """Return whether `env` plays the same episode twice from one seed, and the info of a reset.
+
+    The function steps `env`.
+    """
     observations = ObservationArrays(env.observation_space)
     space = copy.deepcopy(env.action_space)
     space.seed(0)
     actions = [space.sample() for _ in range(TRIAL_STEPS)]
-    played = []
+    played, info = [], None
     try:
         for _ in range(2):
-            env.reset(seed=0)
-            played.append(_play(env, actions, observations))
+            first, info = env.reset(seed=0)
+            played.append(_play(env, first, actions, observations)[1])
     except (KeyboardInterrupt, ManyRewardsError):
         raise
     except BaseException:  # Training gets the same error, and says where.
-        return True
-    return played[0] == played[1]
+        return True, info
+    return played[0] == played[1], info
 
 
 class ManyRewardsError(Exception):
@@ -189,10 +193,25 @@ def _deepcopy(env: gymnasium.Env) -> gymnasium.Env:
     return copy.deepcopy(env, memo)
 
 
-def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArrays) -> list[bytes]:
-    """Return the results of a few steps as bytes; after the end of an episode a new one starts."""
-    results = []
+def _play(
+    env: gymnasium.Env, observation: Any, actions: list[Any], observations: ObservationArrays
+) -> tuple[Any, list[bytes]]:
+    """Take a few steps; after the end of an episode a new one starts.
+
+    Args:
+        env: The environment.
+        observation: Its present observation, whose mask makes the actions legal.
+        actions: Actions to take.
+        observations: Converter of observations.
+
+    Returns:
+        The last observation, and the results of all steps as bytes.
+    """
+    results, space = [], env.action_space
+    masked = mask_size(env.observation_space)
     for action in actions:
+        if masked:
+            action = make_legal(action, space, read_mask(observation[MASK_KEY], space))
         observation, reward, terminated, truncated, _ = env.step(action)
         shape = np.asarray(reward).shape
         if math.prod(shape) > 1:
@@ -202,5 +221,5 @@ def _play(env: gymnasium.Env, actions: list[Any], observations: ObservationArray
         results += [array.tobytes() for array in arrays]
         results.append(repr((float(reward), bool(terminated), bool(truncated))).encode())
         if terminated or truncated:
-            env.reset(seed=1)
-    return results
+            observation, _ = env.reset(seed=1)
+    return observation, results

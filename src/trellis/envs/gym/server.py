@@ -53,7 +53,7 @@ class GymServer(GymBatch):
         self._memory_fd = memory_fd
         self._shared: list[NDArray[Any]] = []
 
-    def map_actions(self, actions: NDArray[Any]) -> NDArray[Any]:
+    def map_actions(self, actions: Any) -> Any:
         """Return the actions unchanged, because the parent has mapped them."""
         return actions
 
@@ -87,7 +87,7 @@ class GymServer(GymBatch):
         self._publish(ids, self.restore(ids, snapshot))
 
     def publish_step(
-        self, actions: NDArray[Any], active: NDArray[np.bool_]
+        self, actions: Any, active: NDArray[np.bool_]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
         """Advance the active environments; return rewards, flags and reported quantities."""
         observation, reward, terminated, truncated = self.step(actions, active)

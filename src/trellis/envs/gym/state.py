@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from trellis.envs.batch import Restorability
 from trellis.envs.gym.copies import EnvState, StateMethod, find_copies, why_not_exact, wrapper_chain
+from trellis.envs.gym.masks import MaskedObservation
 
 PROTOCOL = (
     "To make it restorable, give the environment get_state() -> dict of arrays and"
@@ -41,6 +42,7 @@ WRAPPER_COUNTERS: Mapping[type, tuple[str, ...]] = {
     wrappers.RescaleAction: (),
     wrappers.FlattenObservation: (),
     wrappers.DtypeObservation: (),
+    MaskedObservation: (),
 }
 # Quantities that a MuJoCo step computes and the next one may read. Contacts are not included,
 # because no task of Gymnasium reads them before it steps.

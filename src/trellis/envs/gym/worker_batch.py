@@ -27,6 +27,7 @@ from trellis.envs.workers import (
     WorkerLostError,
     Workers,
 )
+from trellis.spaces import row_of
 
 logger = logging.getLogger(__name__)
 
@@ -100,11 +101,12 @@ class WorkerBatch(BatchEnv):
         self._ask(GymServer.publish_reset, ids, lambda rows: (seeds[rows],))
         return self._observations.tree([array[ids] for array in self._shared])
 
-    def _step(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> Step:
+    def _step(self, actions: Any, active: NDArray[np.bool_]) -> Step:
         asked = [worker for worker, part in enumerate(self._parts) if active[part].any()]
         for worker in asked:
             part = self._parts[worker]
-            self._workers.send(worker, GymServer.publish_step, actions[part], active[part])
+            mine = row_of(actions, part)
+            self._workers.send(worker, GymServer.publish_step, mine, active[part])
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         self.info = {}
