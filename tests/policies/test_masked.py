@@ -12,6 +12,7 @@ from trellis.moments import Moments
 from trellis.policies.build import build_policy
 from trellis.policies.masked import MASKED, MaskedNetwork
 from trellis.policies.normalizer import Standardizer
+from trellis.policies.sequences import Sequences
 
 KINDS = {
     "discrete": spaces.Discrete(5),
@@ -165,3 +166,21 @@ def test_masks_only_the_logits_of_mixed_outputs():
     network = MaskedNetwork(Inner(), ((0, 2), (3, 5)))
     outputs = network.apply([], np.array([[9.0, 1, 0, 0, 1]]))
     assert outputs.tolist() == [[0, MASKED, 0, MASKED, 0]]
+
+
+def test_a_policy_with_memory_respects_masks_in_steps_and_sequences():
+    observations = observation_space(None, 5)
+    config = PolicyConfig(hidden=(4,), memory="gru", memory_units=3)
+    policy = build_policy(config, observations, spaces.Discrete(5))
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=policy.num_params).astype(np.float32)
+    masks = random_masks(policy, rng, 6).astype(np.float32)
+    rows = np.concatenate([rng.normal(size=(6, 4)).astype(np.float32), masks], axis=1)
+    carry, stepped = policy.initial_carry(1), []
+    for row in rows:
+        params, carry = policy.distribution_params(theta, row[None], carry)
+        stepped.append(params[0])
+    sequences = Sequences(rows, np.zeros(6, bool), policy.initial_carry(1))
+    params, _ = policy.distribution_params(theta, sequences)
+    np.testing.assert_allclose(params, np.stack(stepped), rtol=1e-4, atol=1e-5)
+    assert np.array_equal(np.asarray(params) == MASKED, masks == 0)

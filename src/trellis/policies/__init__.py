@@ -20,11 +20,15 @@ from trellis.policies.distributions import (
     Distribution,
     GaussianParams,
 )
+from trellis.policies.gaussians import SquashedGaussian, StateGaussian
+from trellis.policies.masked import MaskedNetwork
 from trellis.policies.networks import MLP, Network
 from trellis.policies.policy import Policy
+from trellis.policies.product import Product
 from trellis.policies.recurrent import RecurrentNet
 from trellis.policies.saved import SavedPolicy
 from trellis.policies.sequences import Sequences
+from trellis.policies.several import SeveralNetwork, VectorEncoder
 
 __all__ = [
     "GRU",
@@ -35,10 +39,16 @@ __all__ = [
     "DiagGaussian",
     "Distribution",
     "GaussianParams",
+    "MaskedNetwork",
     "Network",
     "Policy",
+    "Product",
     "RecurrentNet",
     "SavedPolicy",
     "Sequences",
+    "SeveralNetwork",
+    "SquashedGaussian",
+    "StateGaussian",
+    "VectorEncoder",
     "build_policy",
 ]
