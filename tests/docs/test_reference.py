@@ -9,13 +9,14 @@ from gymnasium import spaces
 from tests.docs import metrics
 from tools.docs import generate, public_names
 from trellis import config
+from trellis.actions import UnsupportedSpaceError, action_kind
 from trellis.cli.main import COMMANDS
 from trellis.optimization.step import Status
 from trellis.pictures import LARGEST_SIDE, picture_layout
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.runs.log_lines import CHECKSUM
 from trellis.sampling.proposals import MAX_ENUMERATED, ProposalError, choose_proposal
-from trellis.spaces import UnsupportedSpaceError, action_kind, observation_encoder
+from trellis.spaces import observation_encoder
 
 ROOT = generate.ROOT
 REFERENCE = ROOT / "docs/reference"

@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 from scipy import integrate, stats
 
+from trellis.actions import ActionMap, flat_action
 from trellis.config import PolicyConfig
 from trellis.estimation.surrogate import StateBatch, cut
 from trellis.optimization.fisher import fisher_operator
@@ -15,7 +16,6 @@ from trellis.policies.build import build_policy
 from trellis.policies.distributions import Categoricals, DiagGaussian, GaussianParams
 from trellis.policies.gaussians import SquashedGaussian, StateGaussian
 from trellis.policies.product import Product
-from trellis.spaces import ActionMap, flat_action
 
 VECTOR, TORQUE = spaces.Box(-1.0, 1.0, (3,)), spaces.Box(-2.0, 2.0, (2,))
 MIXED = spaces.Dict(

@@ -14,9 +14,9 @@ from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals
 from trellis.policies.normalizer import PictureStandardizer
 from trellis.policies.policy import Policy
-from trellis.sampling import buffers
-from trellis.sampling.buffers import is_pictures
+from trellis.sampling import observation_buffers as buffers
 from trellis.sampling.frames import FrameStore, Stacks
+from trellis.sampling.observation_buffers import is_pictures
 from trellis.sampling.single_path import SinglePath
 
 SHAPE = (3, 12, 11)

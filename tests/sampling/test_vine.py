@@ -7,6 +7,7 @@ import pytest
 
 from tests.probes import ContinuousTarget, DelayedReward, Endless, FactorsMatter
 from trellis import envs
+from trellis.actions import action_kind
 from trellis.config import SamplingConfig, VineConfig
 from trellis.estimation.advantages import (
     moments_by_state,
@@ -22,7 +23,7 @@ from trellis.sampling import vine
 from trellis.sampling.proposals import Proposal, ProposalError, choose_proposal
 from trellis.sampling.rollouts import Rollouts
 from trellis.sampling.vine import Vine
-from trellis.spaces import action_kind, observation_encoder
+from trellis.spaces import observation_encoder
 from trellis.theory import garnet
 from trellis.theory.as_batch import to_batch
 

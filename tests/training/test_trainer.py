@@ -8,6 +8,7 @@ import pytest
 
 from tests import probes
 from trellis import envs
+from trellis.actions import UnsupportedSpaceError
 from trellis.config import (
     EstimationConfig,
     PolicyConfig,
@@ -21,7 +22,6 @@ from trellis.policies.networks import MLP
 from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
 from trellis.runs.trainers import make_trainer
-from trellis.spaces import UnsupportedSpaceError
 from trellis.training.trainer import Trainer
 
 SMALL = TrainConfig(

@@ -19,9 +19,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trellis.actions import ActionMap
 from trellis.envs.errors import BadValueError, EnvError, NotRestorableError
 from trellis.masks import MASK_KEY, factor_sizes, first_illegal, mask_size
-from trellis.spaces import ActionMap, Observation
+from trellis.spaces import Observation
 
 Snapshot = Mapping[str, NDArray[Any]]
 """State of some environments, from `BatchEnv.snapshot`: named arrays with one row per environment.

@@ -16,13 +16,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from trellis.actions import ActionKind, action_kind, action_width
 from trellis.envs import lookup
 from trellis.envs.batch import BatchEnv, Restorability, leaves
 from trellis.envs.catalog import make
 from trellis.envs.errors import describe
 from trellis.envs.sources import require_source
 from trellis.masks import MASK_KEY, make_legal, mask_size
-from trellis.spaces import ActionKind, action_kind, action_width, observation_encoder
+from trellis.spaces import observation_encoder
 
 TRIAL_STEPS = 200
 """Steps with random actions, to see whether an episode ends and how fast the environment is."""

@@ -14,11 +14,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from trellis.actions import flat_action
 from trellis.envs.batch import BatchEnv, leaves
 from trellis.envs.catalog import make
 from trellis.envs.games import GAMES
 from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO, SEEING
-from trellis.spaces import flat_action, row_of
+from trellis.spaces import row_of
 
 IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE)
 """Ids of the paper's tasks."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from gymnasium import spaces
 
+from trellis.actions import box_range
 from trellis.export.program import ExportError, Program, categories, input_arrays, layout_of
 from trellis.masks import add_mask, factor_sizes, mask_size, without_mask
 from trellis.moments import Moments
@@ -17,7 +18,7 @@ from trellis.pictures import PictureLayout
 from trellis.policies.distributions import Categoricals
 from trellis.policies.masked import legal_choices
 from trellis.policies.saved import SavedPolicy
-from trellis.spaces import Observation, Space, box_range, observation_encoder
+from trellis.spaces import Observation, Space, observation_encoder
 
 OBSERVATIONS = 1000
 """Number of observations that an export is checked on."""

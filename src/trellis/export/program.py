@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from trellis.actions import box_range
 from trellis.masks import MASK_KEY, mask_size, without_mask
 from trellis.pictures import PictureLayout, picture_layout
 from trellis.policies.convolutions import LEVELS, WHITE, ConvNet
@@ -40,7 +41,7 @@ from trellis.policies.normalizer import (
     Standardizer,
 )
 from trellis.policies.saved import SavedPolicy
-from trellis.spaces import Observation, Space, box_range
+from trellis.spaces import Observation, Space
 
 OBSERVATION = "observation"
 """Name of the input. Parts of a Dict or Tuple append theirs: observation.position."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from trellis.actions import action_kind
 from trellis.config import PolicyConfig
 from trellis.masks import mask_size, parts_of, require_mask_fits
 from trellis.pictures import PictureRule
@@ -29,7 +30,6 @@ from trellis.spaces import (
     PictureFeatures,
     SeveralFeatures,
     Space,
-    action_kind,
     observation_encoder,
     observation_parts,
 )

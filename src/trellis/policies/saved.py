@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from trellis.actions import ActionMap
 from trellis.checkpoint_format import (
     CHECKPOINTS,
     Checkpoint,
@@ -50,7 +51,6 @@ from trellis.policies.saved_layout import read_count, read_layout, specs_of
 from trellis.safe_files import is_there
 from trellis.space_json import same_layout
 from trellis.spaces import (
-    ActionMap,
     Encoder,
     Observation,
     Spaces,
