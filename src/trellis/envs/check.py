@@ -257,7 +257,7 @@ class _Played:
     ended: bool
     steps_per_second: float
     observation: Any
-    """Last observation."""
+    """Observation after the last step."""
 
 
 def _random_action(rng: np.random.Generator, kind: ActionKind) -> np.ndarray:

@@ -23,7 +23,7 @@ class VectorEncoder:
     """Encoder of some columns of the rows of numbers."""
 
     start: int
-    """First column."""
+    """Index of the first column."""
     stop: int
     """Column after the last one."""
     network: Network
