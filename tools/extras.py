@@ -169,10 +169,11 @@ def failure(name: str, command: str, folder: Path) -> str:
 def main() -> int:
     """Try the core and the extras that the command line names, or all; 1 if something fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("extras", nargs="*", choices=[*EXTRAS, []], default=[*EXTRAS])
-    code = 0
-    make_environment("core")
-    for name in ("core", *parser.parse_args().extras):
+    parser.add_argument("extras", nargs="*", help="names of extras; all by default")
+    code, asked = 0, parser.parse_args().extras or [*EXTRAS]
+    if unknown := set(asked) - EXTRAS.keys():
+        parser.error(f"unknown extras: {', '.join(sorted(unknown))}")
+    for name in ("core", *asked):
         make_environment(name)
         wrong = try_core() if name == "core" else try_extra(name)
         print(f"{name}: {'; '.join(wrong) or 'works'}", flush=True)

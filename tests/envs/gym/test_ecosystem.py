@@ -1,6 +1,7 @@
 """Small environments that behave like those of popular packages, which are too heavy to install."""
 
 import enum
+import gc
 import importlib.metadata
 import logging
 import types
@@ -126,6 +127,34 @@ def test_a_copy_that_closes_the_shared_simulator_leaves_a_working_batch():
         batch.reset(np.arange(3), np.arange(3))
         batch.step(np.zeros(3, int))
     assert len({vars(env.unwrapped)["client"].number for env in batch.envs}) == 3
+
+
+class LateArm(Still):
+    """Like pybullet_envs_gymnasium: it connects in its first reset, and refers to itself."""
+
+    def __init__(self):
+        self.client, self.me = None, self
+
+    def reset(self, *, seed=None, options=None):
+        self.client = self.client or Client()
+        self._require_server()
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self._require_server()
+        return super().step(action)
+
+    def _require_server(self):
+        if self.client is None or self.client.number not in SERVERS:
+            raise RuntimeError("Not connected to physics server.")
+
+
+def test_copies_of_a_simulator_that_connects_late_are_deleted_at_once():
+    batch = make_gym(LateArm, 3)
+    assert "closes the simulator that it shares" in batch.why_not_restorable
+    batch.reset(np.arange(3), np.arange(3))
+    gc.collect()  # Copies that are left over would close the simulators of others now.
+    batch.step(np.zeros(3, int))
 
 
 class Objectives(Still):

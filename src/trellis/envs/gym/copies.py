@@ -126,14 +126,20 @@ class BrokenByCopy(str):
 
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     """Return a tested way to copy `env`, or the reason why there is none."""
-    found = _try_copies(env, across_processes=across_processes)
-    if not _has_finalizers(env):
+    at_first = _has_finalizers(env)
+    found, later = _try_copies(env, across_processes=across_processes)
+    if not (at_first or later):
         return found
     # Objects with __del__ may close what they share with the original, for example the physics
-    # server of PyBullet.
+    # server of PyBullet. The copies are deleted now: later, another environment might have the
+    # number of their server.
     gc.collect()
     try:
         env.reset(seed=0)
+        if not at_first:  # Now it is connected to its simulator, so copies share it.
+            found, _ = _try_copies(env, across_processes=across_processes)
+            gc.collect()
+            env.reset(seed=0)
         return found
     except KeyboardInterrupt:
         raise
@@ -151,15 +157,19 @@ def _has_finalizers(env: gymnasium.Env) -> bool:
     return any(hasattr(type(part), "__del__") for part in memo.values())
 
 
-def _try_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
+def _try_copies(env: gymnasium.Env, *, across_processes: bool) -> tuple[StateMethod | str, bool]:
+    """Return the way to copy `env`, or why there is none, and whether played copies have `__del__`.
+
+    An environment may connect to its simulator in its first reset.
+    """
     method = copied_state(across_processes=across_processes)
     try:
         subject = method.restore(env, method.capture(env))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too.
-        return f"It cannot be copied ({describe(error)})."
-    return why_not_exact(subject, method) or method
+        return f"It cannot be copied ({describe(error)}).", False
+    return why_not_exact(subject, method) or method, _has_finalizers(subject)
 
 
 def wrapper_chain(env: gymnasium.Env) -> list[Any]:
