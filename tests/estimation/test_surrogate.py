@@ -52,6 +52,35 @@ def dense_surrogate(policy, theta, batch):
     return total / batch.action.shape[1]
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "name", ["gaussian, linear", pytest.param("factors", marks=pytest.mark.slow)]
+)
+def test_the_entropy_bonus_is_added_with_its_exact_gradient(name):
+    policy, rng, bonus = POLICIES[name], np.random.default_rng(7), 0.3
+    old, new = random_theta(policy, rng), random_theta(policy, rng)
+    batch = random_batch(policy, old, 20, rng)
+    chunks = cut(batch, 8, 3, np.float64)
+
+    @jax.jit
+    def dense(theta):
+        params, _ = policy.distribution_params(theta, batch.observation)
+        extra = jnp.sum(batch.surrogate_weight * policy.distribution.entropy(params))
+        return dense_surrogate(policy, theta, batch) + bonus * extra
+
+    @jax.jit
+    def ours(old, new):
+        given = policy, Estimator.IMPORTANCE, old
+        sums, outputs = objective.gradient_and_outputs(*given, chunks, bonus)
+        return sums, objective.sum_evaluation(*given, new, chunks, outputs, bonus)
+
+    value, gradient = jax.value_and_grad(dense)(old)
+    sums, found = ours(old, new)
+    np.testing.assert_allclose(sums.surrogate, value, rtol=1e-10)
+    np.testing.assert_allclose(sums.gradient, gradient, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found.gain, dense(new) - value, rtol=1e-9)
+
+
 @policies
 @pytest.mark.usefixtures("x64")
 class TestSums:

@@ -70,11 +70,16 @@ class RayTeam(Team):
             changes_shards=True,
         )
 
-    def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
+    def estimate(
+        self,
+        critic: CriticState,
+        reward_scale: float,
+        gain: float = 0.0,
+        learning_rate: float | None = None,
+    ) -> Estimated:
         """Compute advantages or Q-values with the present critic, then fit the critic."""
-        return self.group.ask(
-            "estimate", lambda team: team.estimate(critic, reward_scale), changes_shards=True
-        )
+        given = critic, reward_scale, gain, learning_rate
+        return self.group.ask("estimate", lambda team: team.estimate(*given), changes_shards=True)
 
     def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""

@@ -32,6 +32,7 @@ HABITS: Mapping[str, str] = {
         'estimation={"critic_learning_rate": 1e-3} for the critic; step={"max_kl": 0.01} sets the'
         " size of the policy's step"
     ),
+    "ent_coef": 'step={"entropy_bonus": 0.01}',
     # The batch.
     "n_steps": 'sampling={"steps_per_env": 64}',
     "n_envs": 'sampling={"num_envs": 32}',
@@ -62,7 +63,6 @@ HABITS: Mapping[str, str] = {
     "device": "the variable JAX_PLATFORMS (cpu, cuda) of your shell",
     "_init_setup_model": NOT_HERE,
     # What TRPO does without.
-    "ent_coef": NOT_HERE,
     "vf_coef": f"{NOT_HERE}: policy and critic are separate networks",
     "clip_range": f'{NOT_HERE}; step={{"max_kl": 0.01}} bounds the step',
     "max_grad_norm": f'{NOT_HERE}; step={{"max_kl": 0.01}} bounds the step',

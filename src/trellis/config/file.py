@@ -35,7 +35,8 @@ MAY_CHANGE = frozenset(
         "threads",
     ]
 )
-"""Settings that may change when a run is resumed: none of them changes what an iteration does."""
+"""Settings that may change when a run is resumed: none of them changes what an iteration does,
+except that schedules (`final_max_kl`, `final_critic_learning_rate`) end at `total_steps`."""
 LARGEST = {
     "threads": 1024,
     "eval_episodes": 10**6,

@@ -40,6 +40,8 @@ class StepConfig(Checked):
     max-kl-step, policy-gradient, kl-penalty, or the gradient-free cem and cma."""
     max_kl: float = field(default=0.01, metadata=POSITIVE)
     """δ in Eq. 12: bound on the KL divergence. For policy-gradient, bound on ½‖Δθ‖²."""
+    final_max_kl: float | None = field(default=None, metadata=POSITIVE)
+    """δ at the end of training; δ changes linearly with the steps. Default: δ is constant."""
     multiplier: float | None = field(default=None, metadata=POSITIVE)
     """1/λ in Sec. 7: fixed step size. natural-gradient needs it, policy-gradient may have it.
     Default: not set."""
@@ -61,6 +63,12 @@ class StepConfig(Checked):
     """Factor by which the line search shrinks the step."""
     max_backtracks: int = field(default=15, metadata=NOT_NEGATIVE)
     """Maximum shrinks per line search. If all fail, θ stays unchanged."""
+    entropy_bonus: float = field(default=0.0, metadata=NOT_NEGATIVE)
+    """Coefficient of the policy's mean entropy, which is added to the surrogate L (not in the
+    paper)."""
+    min_log_std: float | None = None
+    """Lower bound of the log standard deviation of continuous actions: steps stop there. Default:
+    no bound."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -75,6 +83,24 @@ class StepConfig(Checked):
             instead = "" if self.is_search else " (set max_kl instead)"
             raise ValueError(
                 f"multiplier must be None for {self.method}{instead}, got {self.multiplier}"
+            )
+
+        self._require_applicable()
+
+    def _require_applicable(self) -> None:
+        """Raise a ValueError for settings that the method would ignore."""
+        without_gradient = self.is_search or self.method == "max-kl"
+        ignored = {
+            "final_max_kl": self.final_max_kl is not None
+            and (self.is_search or self.multiplier is not None or self.method == "kl-penalty"),
+            "entropy_bonus": self.entropy_bonus > 0 and without_gradient,
+            "min_log_std": self.min_log_std is not None and without_gradient,
+        }
+        for name in [name for name, is_ignored in ignored.items() if is_ignored]:
+            raise ValueError(
+                f"{name} has no effect with the method {self.method}"
+                + (" and a multiplier" if self.multiplier is not None else "")
+                + ": leave it out"
             )
 
     @property

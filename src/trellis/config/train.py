@@ -89,6 +89,14 @@ class TrainConfig(Checked):
         if self.estimation.compensate_normalization:
             self._require_compensation()
 
+        if self.estimation.criterion == "average" and self.sampling.is_vine:
+            raise ValueError("sampler must be single-path for criterion average, got 'vine'")
+        floor, start = self.step.min_log_std, self.policy.initial_log_std
+        if floor is not None and start < floor:
+            raise ValueError(
+                f"initial_log_std must be at least min_log_std, got {start} and {floor}"
+            )
+
     def _require_compensation(self) -> None:
         """Raise unless the first layers can absorb a change of the observation statistics."""
         problems = {

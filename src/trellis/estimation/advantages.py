@@ -16,7 +16,14 @@ import numpy as np
 from trellis.config import EstimationConfig
 from trellis.estimation.baseline import TimeMoments, ValueMoments
 from trellis.estimation.critic import Critic, CriticState, average_critics
-from trellis.estimation.returns import ValueFunction, gae, path_returns, successor_values
+from trellis.estimation.returns import (
+    ValueFunction,
+    continued_values,
+    differential_gae,
+    gae,
+    path_returns,
+    successor_values,
+)
 from trellis.estimation.surrogate import StateBatch
 from trellis.moments import Moments
 from trellis.policies.sequences import Sequences
@@ -71,6 +78,8 @@ def estimate(
     *,
     reward_scale: float = 1.0,
     cut_value: float = 0.0,
+    gain: float = 0.0,
+    learning_rate: float | None = None,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, Estimated]:
     """Estimate advantages or Q-values with the current critic, then fit the critic.
@@ -82,22 +91,34 @@ def estimate(
         settings: Discount factor, λ and other settings.
         reward_scale: Number that rewards are divided by.
         cut_value: Value of the state in which a rollout of vine is cut, without a critic.
+        gain: Mean of `continuing_rewards` over all shards, which criterion average needs.
+        learning_rate: Learning rate of the critic; None for that of the settings.
         rng: Source of the order of minibatches in the fit.
 
     Returns:
         Advantages (time, env) of single paths, before a baseline is subtracted, or Q-values (state,
         action) of vine's rollouts; and their statistics with the critic fit.
     """
-    reward = samples.reward / reward_scale
+    average = settings.criterion == "average"
+    reward = (continuing_rewards(samples, settings) if average else samples.reward) / reward_scale
     advantage = critic_fit = value_of = None
     if critic is not None:
         value_of = functools.partial(critic.predict, state)
         value = value_of(samples.observation, samples.age)
-        successor = successor_values(samples, value, value_of)
-        advantage = gae(reward, samples, value, successor, settings.gamma, settings.gae_lambda)
+        if average:
+            successor = continued_values(samples, value, value_of)
+            gain, lam = gain / reward_scale, settings.gae_lambda
+            advantage = differential_gae(reward, samples, value, successor, gain, lam)
+        else:
+            successor = successor_values(samples, value, value_of)
+            advantage = gae(reward, samples, value, successor, settings.gamma, settings.gae_lambda)
         target = (advantage + value).ravel()
+        if average:  # Only differences of values count. A mean of 0 keeps them from drifting.
+            target = target - target.mean(dtype=np.float64).astype(target.dtype)
         observation = samples.observation.reshape(target.size, -1)
-        fitted, loss = critic.fit(state, observation, samples.age.ravel(), target, rng)
+        fitted, loss = critic.fit(
+            state, observation, samples.age.ravel(), target, rng, learning_rate
+        )
         loss = Moments.of_mean(loss, target.size)
         critic_fit = CriticFit(fitted, loss, Moments.of(advantage), Moments.of(target))
     if samples.branches is not None:
@@ -108,6 +129,11 @@ def estimate(
         if settings.baseline == "time":
             return advantage, Estimated(TimeMoments.of(advantage, samples.age), critic_fit)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
+
+
+def continuing_rewards(samples: Samples, settings: EstimationConfig) -> np.ndarray:
+    """Return rewards for the average criterion: a terminal state costs `reset_cost`."""
+    return samples.reward - settings.reset_cost * samples.terminated
 
 
 def rollout_values(

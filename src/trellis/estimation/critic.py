@@ -135,6 +135,7 @@ class MLPCritic:
         age: Array,
         target: Array,
         rng: np.random.Generator,
+        learning_rate: float | None = None,
     ) -> tuple[CriticState, float]:
         """Fit V to `target` with Adam; every epoch has its own random order.
 
@@ -146,6 +147,7 @@ class MLPCritic:
             age: Time in the episode of each observation; this critic ignores it.
             target: Returns, (n,).
             rng: Source of the order of minibatches.
+            learning_rate: Learning rate of this fit; None for that of the settings.
 
         Returns:
             The new state, and the mean squared error during the fit.
@@ -159,8 +161,10 @@ class MLPCritic:
         observation, frames = split_frames(observation)
         if isinstance(self.features, int) and not isinstance(self.features, SeveralFeatures):
             observation = np.asarray(observation, np.float32)[..., : self.features]
-        target, learning_rate = np.asarray(target, np.float32), self.settings.critic_learning_rate
-        new, loss = _fit(self.network, learning_rate, state, observation, target, batches, frames)
+        target, constant = np.asarray(target, np.float32), self.settings.critic_learning_rate
+        # A rate that changes is an argument of the compiled program, which is compiled once.
+        rate = None if learning_rate is None else np.float32(learning_rate)
+        new, loss = _fit(self.network, constant, state, observation, target, batches, frames, rate)
         fitted = {name: np.asarray(value) for name, value in new.items()}
         if not all(np.isfinite(value).all() for value in fitted.values()):
             logger.warning(
@@ -181,6 +185,7 @@ def _fit(
     target: Array,
     batches: Array,
     frames: Any,
+    rate: Array | None,
 ) -> tuple[Any, Array]:
     adam = optax.scale_by_adam()
 
@@ -194,7 +199,8 @@ def _fit(
         vector, moments = carry
         loss, gradient = _in_pieces(jax.value_and_grad(loss_of), network, vector, rows)
         direction, moments = cast(Any, adam.update(gradient, moments))
-        return (vector - learning_rate * direction, moments), loss
+        length = learning_rate if rate is None else rate
+        return (vector - length * direction, moments), loss
 
     start = optax.ScaleByAdamState(state["adam_count"], state["adam_mu"], state["adam_nu"])
     (vector, moments), losses = jax.lax.scan(descend, (state["weights"], start), batches)
@@ -265,13 +271,14 @@ class LinearCritic:
         age: Array,
         target: Array,
         rng: np.random.Generator,
+        learning_rate: float | None = None,
     ) -> tuple[CriticState, float]:
-        """Fit the coefficients to `target` (n,) in closed form.
+        """Fit the coefficients to `target` (n,) in closed form, without a learning rate.
 
         Returns:
             The new state, and the mean squared error of the old one.
         """
-        del rng
+        del rng, learning_rate
         x = self._expand(observation, age)
         gram = x.T @ x + self.ridge * len(x) * np.eye(x.shape[1])
         coefficients = np.linalg.solve(gram, x.T @ np.asarray(target, np.float64))

@@ -58,6 +58,47 @@ def successor_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
     return np.where(samples.terminated, 0.0, successor).astype(np.float32)
 
 
+def continued_values(samples: Samples, value: Grid, value_of: ValueFunction) -> Grid:
+    """Return V(s_{t+1}) for every step of a process that never ends (average reward).
+
+    After a terminal state, s_{t+1} is the first state of the next episode. A truncated episode
+    would have continued, so it is V of the final observation there.
+
+    Args:
+        samples: Samples of one iteration.
+        value: V(s_t) for every step.
+        value_of: Value function of the critic.
+    """
+    last_age = np.where(samples.ended[-1], 0, samples.age[-1] + 1)
+    last_value = value_of(samples.last_observation, last_age)
+    successor = np.concatenate([np.asarray(value)[1:], last_value[None]])
+    final_at = tuple(samples.final_at.T)
+    final_value = value_of(samples.final_observation, samples.age[final_at] + 1)
+    successor[final_at] = np.where(samples.truncated[final_at], final_value, successor[final_at])
+    return successor.astype(np.float32)
+
+
+def differential_gae(
+    reward: Grid, samples: Samples, value: Grid, successor: Grid, gain: float, lam: float
+) -> Grid:
+    """Return advantages for the average reward, Â_t = Σ λᵏ δ_{t+k}.
+
+    δ_t is r_t − ρ̂ + V(s_{t+1}) − V(s_t), with differential values V (Zhang and Ross, 2021). The sum
+    goes on after a terminal state, and stops where an episode was truncated.
+
+    Args:
+        reward: Rewards r_t.
+        samples: Samples of one iteration, which say where episodes ended.
+        value: V(s_t) for every step.
+        successor: V(s_{t+1}) for every step, from `continued_values`.
+        gain: ρ̂, the estimated average reward.
+        lam: λ, in [0, 1].
+    """
+    delta = reward - gain + np.asarray(successor) - value
+    decay = np.where(samples.truncated, 0.0, lam)
+    return np.asarray(discounted_sums(_single(delta), _single(decay)))
+
+
 def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | None = None) -> Grid:
     """Return Q̂_t = Σ γᵏ r_{t+k}, summed to the end of the episode or of the batch.
 

@@ -3,12 +3,13 @@
 The data is a `StateBatch`: states, the actions tried in each, their probabilities under the
 sampling distribution q, and their values. Each state n contributes
 
-    L_n(θ) = Σ_k w_k(θ)·value_k        KL_n(θ) = KL(π_old(·|s_n) ‖ π_θ(·|s_n))
+    L_n(θ) = Σ_k w_k(θ)·value_k [+ b·H(π_θ(·|s_n))]        KL_n(θ) = KL(π_old(·|s_n) ‖ π_θ(·|s_n))
 
-with weights w_k that the `Estimator` defines. L and the mean KL are weighted means over states. All
-results are sums over chunks of states, together with their total weights. So memory does not grow
-with the batch, and sums of shards on other machines can be added. The actions of a state stay in
-one chunk, and so do the states of a sequence, if the policy has memory.
+with weights w_k that the `Estimator` defines, and optionally a bonus b for the entropy H. L and the
+mean KL are weighted means over states. All results are sums over chunks of states, together with
+their total weights. So memory does not grow with the batch, and sums of shards on other machines
+can be added. The actions of a state stay in one chunk, and so do the states of a sequence, if the
+policy has memory.
 
 The old distribution is computed here from θ_old, by the same code as the new one. The
 probabilities that the sampler stored are used as q only, so KL(θ_old ‖ θ_old) is exactly 0.
@@ -136,7 +137,11 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
 
 
 def gradient_and_outputs(
-    policy: Policy, estimator: Estimator, theta: Array, chunks: Chunks
+    policy: Policy,
+    estimator: Estimator,
+    theta: Array,
+    chunks: Chunks,
+    entropy_bonus: float = 0.0,
 ) -> tuple[GradientSums, Array]:
     """Return L and ∇L at θ_old as sums, and the network's outputs (capacity, chunk size, …).
 
@@ -148,6 +153,7 @@ def gradient_and_outputs(
         estimator: How actions are weighted.
         theta: θ_old.
         chunks: The states.
+        entropy_bonus: Coefficient of the entropy in L.
     """
 
     def chunk_sums(batch: StateBatch) -> tuple[GradientSums, Array]:
@@ -155,8 +161,11 @@ def gradient_and_outputs(
 
         def surrogate(theta: Array) -> tuple[Array, Array]:
             outputs = policy.outputs(theta, batch.observation)
-            log_prob = _log_prob(policy, policy.params_of(theta, outputs), batch)
+            params = policy.params_of(theta, outputs)
+            log_prob = _log_prob(policy, params, batch)
             values = surrogate_values(estimator, log_prob, batch.log_q, batch.value)
+            if entropy_bonus:
+                values = values + entropy_bonus * policy.distribution.entropy(params)
             return _weighted_sum(batch.surrogate_weight, values), outputs
 
         (value, outputs), gradient = jax.value_and_grad(surrogate, has_aux=True)(theta)
@@ -181,6 +190,7 @@ def sum_evaluation(
     new: Array,
     chunks: Chunks,
     old_outputs: Array,
+    entropy_bonus: float = 0.0,
 ) -> EvaluationSums:
     """Compare θ = `new` with θ_old = `old`: return gain and KL, as sums and a maximum.
 
@@ -194,6 +204,7 @@ def sum_evaluation(
         new: θ.
         chunks: The states.
         old_outputs: Network outputs at θ_old, from `gradient_and_outputs`.
+        entropy_bonus: Coefficient of the entropy in L.
     """
 
     def chunk_sums(data: tuple[StateBatch, Array]) -> EvaluationSums:
@@ -207,6 +218,9 @@ def sum_evaluation(
             batch.log_q,
             batch.value,
         )
+        if entropy_bonus:
+            entropy = policy.distribution.entropy
+            gain = gain + entropy_bonus * (entropy(new_params) - entropy(old_params))
         kl = policy.distribution.kl(old=old_params, new=new_params)
         return EvaluationSums(
             _weighted_sum(batch.surrogate_weight, gain),

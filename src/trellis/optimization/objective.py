@@ -89,6 +89,7 @@ class LocalObjective:
         theta: θ_old.
         chunks: The states.
         fisher_chunks: The states that F is computed on.
+        entropy_bonus: Coefficient of the entropy in L.
         one_program: Whether the objective is used inside one compiled step, which keeps the
             linearizations for all products with F. Otherwise each method is a compiled program.
     """
@@ -102,6 +103,7 @@ class LocalObjective:
         chunks: Chunks,
         fisher_chunks: Chunks,
         *,
+        entropy_bonus: float = 0.0,
         one_program: bool = False,
     ):
         self._policy, self._estimator, self._theta = policy, estimator, theta
@@ -112,7 +114,8 @@ class LocalObjective:
         else:
             chunks, fisher_chunks = jax.device_put((chunks, fisher_chunks))
         self._chunks = chunks
-        self._sums, self._outputs = _gradient(policy, estimator, theta, chunks)
+        self._entropy_bonus = entropy_bonus
+        self._sums, self._outputs = _gradient(policy, estimator, theta, chunks, entropy_bonus)
         if one_program and curvature is not Curvature.IDENTITY:
             self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
         else:
@@ -138,7 +141,13 @@ class LocalObjective:
         # fuse them into one operation that rounds once, and then θ differs from the step's θ.
         new = self._theta + multiple * direction
         return _evaluate(
-            self._policy, self._estimator, self._theta, new, self._chunks, self._outputs
+            self._policy,
+            self._estimator,
+            self._theta,
+            new,
+            self._chunks,
+            self._outputs,
+            self._entropy_bonus,
         )
 
 
@@ -172,8 +181,8 @@ class DistributedObjective:
         return self._ask_all(lambda part: part.evaluate(direction, multiple))
 
 
-_gradient = jax.jit(gradient_and_outputs, static_argnums=(0, 1))
-_evaluate = jax.jit(sum_evaluation, static_argnums=(0, 1))
+_gradient = jax.jit(gradient_and_outputs, static_argnums=(0, 1, 4))
+_evaluate = jax.jit(sum_evaluation, static_argnums=(0, 1, 6))
 _max_quadratic_kl = jax.jit(max_quadratic_kl, static_argnums=0)
 
 

@@ -81,6 +81,19 @@ class StepInfo(NamedTuple):
     """Relative residual of the solve for F⁻¹g."""
 
 
+class StepInputs(NamedTuple):
+    """Values of a step that may change from iteration to iteration."""
+
+    max_kl: Any = None
+    """δ of this step; None for that of the settings."""
+    lower: Any = None
+    """Lower bounds of θ, (params,); None for none. θ_old must meet them."""
+
+
+AS_CONFIGURED = StepInputs()
+"""Inputs of a step that follows its settings."""
+
+
 class _Candidate(NamedTuple):
     """Candidate θ and its comparison with θ_old."""
 
@@ -99,6 +112,7 @@ def take_step(
     theta: Float[Array, " params"],
     config: StepConfig,
     while_loop: WhileLoop = jax.lax.while_loop,
+    inputs: StepInputs = AS_CONFIGURED,
 ) -> tuple[Float[Array, " params"], StepInfo]:
     """Take one step by the update rule of `config`.
 
@@ -107,10 +121,12 @@ def take_step(
         theta: θ_old.
         config: Settings of the step.
         while_loop: `jax.lax.while_loop`, or `python_while` if the objective is not compilable.
+        inputs: δ of this step, and lower bounds of θ.
 
     Returns:
         The new θ, or θ_old byte for byte if the step was rejected; and a description of the step.
     """
+    max_kl = config.max_kl if inputs.max_kl is None else inputs.max_kl
     sums, fisher_weight = objective.start()
     surrogate = sums.surrogate / sums.surrogate_weight
     g = sums.gradient / sums.surrogate_weight
@@ -126,8 +142,10 @@ def take_step(
     quadratic = s @ solution.product
     if config.damping_in_step_length:
         quadratic = quadratic + config.damping * (s @ s)
-    length, usable = _length(objective, config, scale, unit, s, quadratic)
+    length, usable = _length(objective, config, max_kl, scale, unit, s, quadratic)
     ready = movable & usable
+    if inputs.lower is not None:
+        s = _bounded(theta, s, length, inputs.lower)
 
     zero = jnp.zeros_like(scale)
     start = _Candidate(theta, zero, zero, zero)
@@ -138,7 +156,7 @@ def take_step(
         gain, mean_kl = found.gain / sums.surrogate_weight, found.kl / sums.kl_weight
         return _Candidate(theta + multiple * s, gain, mean_kl, found.max_kl)
 
-    search = _search(evaluate, start, config, ready, while_loop)
+    search = _search(evaluate, start, config, max_kl, ready, while_loop)
     end: _Candidate = jax.tree.map(
         lambda new, old: jnp.where(search.accepted, new, old), search.point, start
     )
@@ -146,7 +164,7 @@ def take_step(
     # The norm is computed at the scale of the largest entry, for the same reason as above.
     gradient_norm = jnp.where(healthy, scale * jnp.sqrt(unit @ unit), scale)
     info = StepInfo(
-        status=_status(healthy, movable, usable, search, config),
+        status=_status(healthy, movable, usable, search, config, max_kl),
         surrogate_before=surrogate,
         surrogate_after=surrogate + end.gain,
         mean_kl=end.mean_kl,
@@ -185,9 +203,21 @@ def _solve(
     )
 
 
+def _bounded(theta: Array, s: Array, length: Array, lower: Array) -> Array:
+    """Return the direction whose full step ends in the nearest point that meets the bounds.
+
+    The bounds are a convex set that θ_old belongs to, so every shorter step meets them too. Where a
+    full step meets the bounds, the direction keeps its bits.
+    """
+    too_low = theta + length * s < lower
+    bounded = (lower - theta) / jnp.where(length > 0, length, 1.0)
+    return jnp.where(too_low & (length > 0), jnp.minimum(bounded, 0.0), s)
+
+
 def _length(
     objective: Objective,
     config: StepConfig,
+    max_kl: Any,
     scale: Array,
     unit: Array,
     s: Array,
@@ -199,11 +229,11 @@ def _length(
     match rule_of(config).step_size:
         case StepSize.SCALED_TO_MEAN_KL | StepSize.SCALED_TO_NORM:
             usable = (quadratic > 0) & jnp.isfinite(quadratic)
-            length = inside * jnp.sqrt(2 * config.max_kl / jnp.where(usable, quadratic, 1.0))
+            length = inside * jnp.sqrt(2 * max_kl / jnp.where(usable, quadratic, 1.0))
         case StepSize.SCALED_TO_MAX_KL:
             largest = objective.max_quadratic_kl(s).value
             usable = (largest > 0) & jnp.isfinite(largest)
-            length = inside * jnp.sqrt(config.max_kl / jnp.where(usable, largest, 1.0))
+            length = inside * jnp.sqrt(max_kl / jnp.where(usable, largest, 1.0))
         case StepSize.FIXED:
             assert config.multiplier is not None  # StepConfig checks it.
             usable = jnp.any(s != 0)
@@ -219,14 +249,19 @@ def _length(
 
 
 def _search(
-    evaluate: Any, start: _Candidate, config: StepConfig, ready: Array, while_loop: WhileLoop
+    evaluate: Any,
+    start: _Candidate,
+    config: StepConfig,
+    max_kl: Any,
+    ready: Array,
+    while_loop: WhileLoop,
 ) -> Search:
     """Search along the direction for a point that the update rule accepts."""
     takes_any = rule_of(config).acceptance is Acceptance.FINITE
 
     def acceptable(candidate: _Candidate) -> Array:
         improves = takes_any | (candidate.gain > 0)
-        return _is_finite(candidate) & improves & _satisfies(candidate, config)
+        return _is_finite(candidate) & improves & _satisfies(candidate, config, max_kl)
 
     def penalized(candidate: _Candidate) -> Array:
         objective = candidate.gain - config.penalty * candidate.mean_kl
@@ -258,22 +293,27 @@ def _is_finite(candidate: _Candidate) -> Array:
     return jnp.all(jnp.isfinite(jnp.stack(values))) & jnp.all(jnp.isfinite(theta))
 
 
-def _satisfies(candidate: _Candidate, config: StepConfig) -> Array:
+def _satisfies(candidate: _Candidate, config: StepConfig, max_kl: Any) -> Array:
     """Return whether the candidate meets the KL constraint of the update rule, if it has one."""
     match rule_of(config).acceptance:
         case Acceptance.MEAN_KL:
-            return candidate.mean_kl <= config.max_kl
+            return candidate.mean_kl <= max_kl
         case Acceptance.MAX_KL:
-            return candidate.max_kl <= config.max_kl
+            return candidate.max_kl <= max_kl
         case _:
             return jnp.ones((), bool)
 
 
 def _status(
-    healthy: Array, movable: Array, usable: Array, search: Search, config: StepConfig
+    healthy: Array,
+    movable: Array,
+    usable: Array,
+    search: Search,
+    config: StepConfig,
+    max_kl: Any,
 ) -> Array:
     last: _Candidate = search.point
-    meets = _satisfies(last, config)
+    meets = _satisfies(last, config, max_kl)
     rejected = jnp.where(meets, Status.NO_IMPROVEMENT, Status.CONSTRAINT_VIOLATED)
     searched = jnp.where(_is_finite(last), rejected, Status.NOT_FINITE)
     status = jnp.where(search.accepted, Status.ACCEPTED, searched)

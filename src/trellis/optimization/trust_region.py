@@ -18,7 +18,7 @@ from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.objective import LocalObjective
 from trellis.optimization.rules import Curvature, StepSize, rule_of
 from trellis.optimization.solved_step import require_tractable, take_solved_step
-from trellis.optimization.step import StepInfo, take_step
+from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
 from trellis.policies.policy import Policy
 from trellis.policies.sequences import sequence_length
 
@@ -79,7 +79,11 @@ class TrustRegion:
         self._policy, self._estimator, self._shards = policy, estimator, shards
 
     def step(
-        self, theta: Array, batch: StateBatch, rng: np.random.Generator
+        self,
+        theta: Array,
+        batch: StateBatch,
+        rng: np.random.Generator,
+        inputs: StepInputs = AS_CONFIGURED,
     ) -> tuple[Array, StepInfo]:
         """Take one step.
 
@@ -87,6 +91,7 @@ class TrustRegion:
             theta: θ_old.
             batch: The states with their actions and values.
             rng: Source of the subset of states for the Fisher matrix.
+            inputs: δ of this step, and lower bounds of θ.
 
         Returns:
             The new θ, or θ_old byte for byte if the step was rejected; and a description of the
@@ -94,10 +99,11 @@ class TrustRegion:
         """
         if self._solves:
             start = self.objective(theta, batch, rng).start()
-            problem = theta, batch, self.config.max_kl, rng
+            max_kl = self.config.max_kl if inputs.max_kl is None else float(inputs.max_kl)
+            problem = theta, batch, max_kl, rng
             return take_solved_step(self._policy, self._estimator, start, *problem)
         chunks = self.cut(theta, batch, rng)
-        return local_step(self._policy, self.config, self._estimator, theta, *chunks)
+        return local_step(self._policy, self.config, self._estimator, theta, *chunks, inputs)
 
     def objective(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
@@ -105,7 +111,14 @@ class TrustRegion:
         """Return this batch's part of an objective that several shards share."""
         chunks = self.cut(theta, batch, rng)
         curvature = rule_of(self.config).curvature
-        return LocalObjective(self._policy, self._estimator, curvature, theta, *chunks)
+        return LocalObjective(
+            self._policy,
+            self._estimator,
+            curvature,
+            theta,
+            *chunks,
+            entropy_bonus=self.config.entropy_bonus,
+        )
 
     def cut(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
@@ -136,13 +149,21 @@ def local_step(
     theta: Array,
     chunks: Chunks,
     fisher_chunks: Chunks,
+    inputs: StepInputs = AS_CONFIGURED,
 ) -> tuple[Array, StepInfo]:
     """Take the whole step as one program, compiled once per policy, configuration and capacity."""
     curvature = rule_of(config).curvature
     objective = LocalObjective(
-        policy, estimator, curvature, theta, chunks, fisher_chunks, one_program=True
+        policy,
+        estimator,
+        curvature,
+        theta,
+        chunks,
+        fisher_chunks,
+        entropy_bonus=config.entropy_bonus,
+        one_program=True,
     )
-    return take_step(objective, theta, config)
+    return take_step(objective, theta, config, inputs=inputs)
 
 
 def _largest_chunk(policy: Policy) -> int:

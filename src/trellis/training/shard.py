@@ -16,7 +16,12 @@ import numpy as np
 
 from trellis.config import TrainConfig
 from trellis.envs.batch import Restorability, Snapshot
-from trellis.estimation.advantages import Estimated, estimate, state_batch
+from trellis.estimation.advantages import (
+    Estimated,
+    continuing_rewards,
+    estimate,
+    state_batch,
+)
 from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.compensation import compensated
 from trellis.estimation.critic import CriticState
@@ -25,7 +30,7 @@ from trellis.estimation.surrogate import StateBatch
 from trellis.inputs import gathered
 from trellis.moments import Moments
 from trellis.optimization.objective import LocalObjective
-from trellis.optimization.step import StepInfo
+from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs
 from trellis.optimization.trust_region import TrustRegion
 from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
@@ -64,6 +69,8 @@ class Collected(NamedTuple):
     """Moments of the lengths of vine's rollouts; None for single path."""
     observations: Moments | None
     """Moments of this iteration's observations; None if they are not normalized."""
+    gain: Moments | None
+    """Moments of the rewards for the average criterion; None for the discounted one."""
 
 
 class Finished(NamedTuple):
@@ -148,10 +155,26 @@ class Shard:
             Moments.of(samples.episode_length[counted]),
             None if branches is None else Moments.of(branches.of_legal(branches.length)),
             observations,
+            Moments.of(continuing_rewards(samples, settings))
+            if settings.criterion == "average"
+            else None,
         )
 
-    def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
-        """Compute advantages or Q-values with the present critic, then fit the critic."""
+    def estimate(
+        self,
+        critic: CriticState,
+        reward_scale: float,
+        gain: float = 0.0,
+        learning_rate: float | None = None,
+    ) -> Estimated:
+        """Compute advantages or Q-values with the present critic, then fit the critic.
+
+        Args:
+            critic: State of the critic.
+            reward_scale: Number that rewards are divided by.
+            gain: Average reward of all shards, for criterion average.
+            learning_rate: Learning rate of the critic; None for that of the settings.
+        """
         self._values, estimated = estimate(
             self._samples,
             self.model.critic,
@@ -159,14 +182,18 @@ class Shard:
             self._config.estimation,
             reward_scale=reward_scale,
             cut_value=self._config.sampling.vine.cut_value,
+            gain=gain,
+            learning_rate=learning_rate,
             rng=self._stream(Purpose.CRITIC_BATCHES),
         )
         return estimated
 
-    def step(self, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
+    def step(
+        self, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED
+    ) -> tuple[np.ndarray, StepInfo]:
         """Take the whole step as one compiled program; for a run with a single shard."""
-        fisher_rng = self._stream(Purpose.FISHER_ROWS)
-        theta, info = self._trust_region.step(self._theta, self._batch(values), fisher_rng)
+        fisher_rng, batch = self._stream(Purpose.FISHER_ROWS), self._batch(values)
+        theta, info = self._trust_region.step(self._theta, batch, fisher_rng, inputs)
         return np.asarray(theta), info
 
     def objective(self, values: ValueMoments) -> LocalObjective:

@@ -22,7 +22,7 @@ from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.objective import DistributedObjective, LocalObjective, Objective
-from trellis.optimization.step import StepInfo, take_step
+from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
 from trellis.policies.policy import Policy
 from trellis.training.build import MakeEnv
 from trellis.training.reduction import Span, reduce_tree
@@ -44,7 +44,13 @@ class Team(abc.ABC):
         """Collect the samples of an iteration with π_θ and return their statistics."""
 
     @abc.abstractmethod
-    def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
+    def estimate(
+        self,
+        critic: CriticState,
+        reward_scale: float,
+        gain: float = 0.0,
+        learning_rate: float | None = None,
+    ) -> Estimated:
         """Compute advantages or Q-values with the present critic, then fit the critic."""
 
     @abc.abstractmethod
@@ -74,14 +80,18 @@ class Team(abc.ABC):
     def __init__(self, config: TrainConfig):
         self._config = config
 
-    def step(self, theta: np.ndarray, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
+    def step(
+        self, theta: np.ndarray, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED
+    ) -> tuple[np.ndarray, StepInfo]:
         """Take the step from θ with the objectives of all shards.
 
         It runs the function that a single shard compiles, with plain Python loops.
         """
         self.prepare_step(values)
         objective = DistributedObjective(self.ask)
-        new, info = take_step(objective, theta, self._config.step, while_loop=python_while)
+        new, info = take_step(
+            objective, theta, self._config.step, while_loop=python_while, inputs=inputs
+        )
         return np.asarray(new), info
 
 
@@ -115,15 +125,24 @@ class LocalTeam(Team):
         """Collect the samples of an iteration with π_θ and return their statistics."""
         return self._merge(self.shards, lambda s: s.collect(theta, observation_moments, iteration))
 
-    def estimate(self, critic: CriticState, reward_scale: float) -> Estimated:
+    def estimate(
+        self,
+        critic: CriticState,
+        reward_scale: float,
+        gain: float = 0.0,
+        learning_rate: float | None = None,
+    ) -> Estimated:
         """Compute advantages or Q-values with the present critic, then fit the critic."""
-        return self._merge(self.shards, lambda shard: shard.estimate(critic, reward_scale))
+        given = critic, reward_scale, gain, learning_rate
+        return self._merge(self.shards, lambda shard: shard.estimate(*given))
 
-    def step(self, theta: np.ndarray, values: ValueMoments) -> tuple[np.ndarray, StepInfo]:
+    def step(
+        self, theta: np.ndarray, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED
+    ) -> tuple[np.ndarray, StepInfo]:
         """Take the step from θ; a single shard takes it as one compiled program."""
         if self._config.sampling.shards == 1:
-            return self.shards[0].step(values)
-        return super().step(theta, values)
+            return self.shards[0].step(values, inputs)
+        return super().step(theta, values, inputs)
 
     def prepare_step(self, values: ValueMoments) -> None:
         """Compute the gradient of every shard, given the moments of all shards' values."""

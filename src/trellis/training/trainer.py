@@ -29,6 +29,7 @@ from trellis.sampling.samples import PathState
 from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv, build_model, env_maker, why_inexact
 from trellis.training.metrics import iteration_metrics
+from trellis.training.schedules import critic_learning_rate, step_inputs
 from trellis.training.shard import ShardState
 from trellis.training.state import TrainState, from_arrays, to_arrays, with_prefix
 from trellis.training.team import LocalTeam, MakeTeam, Team
@@ -104,10 +105,13 @@ class Trainer(TrainerBase[TrainState]):
         clock.append(time.perf_counter())
 
         return_moments, scale = update_reward_scale(state.return_moments, collected.returns)
-        estimated = self.team.estimate(state.critic, scale)
+        gain = 0.0 if collected.gain is None else float(collected.gain.mean)
+        rate = critic_learning_rate(self.config, state.steps)
+        estimated = self.team.estimate(state.critic, scale, gain, rate)
         clock.append(time.perf_counter())
 
-        theta, info = self.team.step(state.theta, estimated.values)
+        inputs = step_inputs(self.config, self.model.policy, state.steps)
+        theta, info = self.team.step(state.theta, estimated.values, inputs)
         clock.append(time.perf_counter())
 
         observed, old_moments = collected.observations, state.observation_moments
