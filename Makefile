@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem test-extras soak audit lint types docs docs-pages docs-serve format bench clean
+.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem test-extras soak audit lint types docs docs-pages docs-serve format bench bench-sbx clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,6 +94,10 @@ format: setup  ## let ruff rewrite
 
 bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
 	$(BIN)/python -m benchmarks $(WHAT)
+
+bench-sbx:  ## an environment with SBX, an opponent of make bench WHAT=wallclock
+	python3 -m venv build/sbx
+	build/sbx/bin/pip install -q 'sbx-rl>=0.20' 'gymnasium[mujoco]==1.4.0' 'mujoco>=3.17,<4' 'torch==2.13.0'
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
