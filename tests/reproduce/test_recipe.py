@@ -17,6 +17,12 @@ def test_every_candidate_is_a_valid_run_that_differs_from_the_others():
         assert all(plan.config.threads == 1 for plan in plans)
 
 
+def test_candidates_that_are_the_same_run_are_trained_once(tmp_path):
+    study = recipe.Recipe(tmp_path)
+    both = [study.plan(CANDIDATES[name], "Swimmer-v5", 100) for name in ("baseline", "max-kl-0.02")]
+    assert recipe.KeptRuns(tmp_path, 2).missing(both) == both[:1]
+
+
 def test_the_page_compares_runs_with_the_same_seeds(tmp_path):
     def runs(**returns: float) -> list[dict]:
         return [{"seed": int(s[1:]), "mean_return": value} for s, value in returns.items()]

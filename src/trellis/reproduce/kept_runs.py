@@ -57,10 +57,16 @@ class KeptRuns:
         return self._find(self.of(config.env), config)
 
     def missing(self, plans: Iterable[RunPlan]) -> list[RunPlan]:
-        """Return the plans whose runs are not kept."""
+        """Return the plans whose runs are not kept, the first one of those that are the same."""
         plans = list(plans)
         kept = {env: self.of(env) for env in dict.fromkeys(plan.config.env for plan in plans)}
-        return [plan for plan in plans if self._find(kept[plan.config.env], plan.config) is None]
+        waiting: dict[str, RunPlan] = {}
+        for plan in plans:
+            config = plan.config
+            if self._find(kept[config.env], config) is None:
+                same = json.dumps([config.env, config.seed, identity(config)], sort_keys=True)
+                waiting.setdefault(same, plan)
+        return list(waiting.values())
 
     def of(self, env: str) -> list[Record]:
         """Return all kept runs of an environment.

@@ -39,15 +39,31 @@ CANDIDATES = {
     for candidate in (
         BASELINE,
         _estimation("epochs-20", "20 critic epochs", critic_epochs=20),
-        _estimation("epochs-5", "5 critic epochs", critic_epochs=5),
-        _step("max-kl-0.02", "δ 0.02", max_kl=0.02),
+        _estimation("rate-decay", "critic's rate decays to 0", final_critic_learning_rate=0.0),
+        _step("max-kl-decay", "δ decays to 0.002", final_max_kl=0.002),
+        _step("max-kl-0.02-decay", "δ from 0.02 to 0.002", max_kl=0.02, final_max_kl=0.002),
+        Candidate(
+            "both-decay",
+            "20 epochs; rate decays to 0, δ from 0.02 to 0.002",
+            {
+                "estimation": {"critic_epochs": 20, "final_critic_learning_rate": 0.0},
+                "step": {"max_kl": 0.02, "final_max_kl": 0.002},
+            },
+        ),
         _estimation("horizon", "γ 0.995, λ 0.97", gamma=0.995, gae_lambda=0.97),
         _estimation("lambda-0.9", "λ 0.9", gae_lambda=0.9),
+        _estimation("compensation", "first layers compensated", compensate_normalization=True),
+        _estimation(
+            "average", "average reward, reset cost 100", criterion="average", reset_cost=100.0
+        ),
         _sampling("batch-4096", "64 environments × 64 steps", num_envs=64, steps_per_env=64),
         _sampling("batch-1024", "16 environments × 64 steps", num_envs=16, steps_per_env=64),
         _sampling("long-segments", "16 environments × 128 steps", num_envs=16, steps_per_env=128),
         _policy("log-std--0.5", "initial log std −0.5", initial_log_std=-0.5),
         _policy("log-std--1", "initial log std −1", initial_log_std=-1.0),
+        _step("entropy", "entropy bonus 0.001", entropy_bonus=0.001),
+        _estimation("epochs-5", "5 critic epochs", critic_epochs=5),
+        _step("max-kl-0.02", "δ 0.02", max_kl=0.02),
         Candidate(
             "wide",
             "networks 128 × 128",
