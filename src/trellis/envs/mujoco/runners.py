@@ -22,7 +22,8 @@ def clipped_coordinates(physics: Physics, o: TaskOptions) -> Values:
     """Return qpos, by default without x, and qvel clipped to ±10."""
     observation = coordinates(physics, o)
     velocity = observation[:, -physics.qvel.shape[1] :]
-    np.clip(velocity, -10.0, 10.0, out=velocity)
+    np.maximum(velocity, -10.0, out=velocity)
+    np.minimum(velocity, 10.0, out=velocity)
     return observation
 
 
@@ -66,7 +67,9 @@ def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOp
 
 def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
     """Return whether each value is strictly between the limits."""
-    return (values > limits[0]) & (values < limits[1])
+    inside = values > limits[0]
+    inside &= values < limits[1]
+    return inside
 
 
 def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
@@ -75,8 +78,9 @@ def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOpt
     The reward is forward velocity plus a bonus for health, minus the control cost.
     """
     coordinates = physics.coordinates.T.copy()
-    _, z, angle = coordinates[:3]
-    healthy = within(z, o.healthy_z_range) & within(angle, o.healthy_angle_range)
+    z, angle = coordinates[1], coordinates[2]
+    healthy = within(z, o.healthy_z_range)
+    healthy &= within(angle, o.healthy_angle_range)
     if hasattr(o, "healthy_state_range"):
         low, high = o.healthy_state_range
         rest = coordinates[2:]
