@@ -128,6 +128,11 @@ def test_options_without_effect_are_errors(settings, message):
         StepConfig(**settings)
 
 
+def test_a_floor_without_log_std_is_an_error():
+    with pytest.raises(ValueError, match="min_log_std needs continuous actions"):
+        Trainer(with_options(dataclasses.replace(PENDULUM, env="CartPole-v1"), min_log_std=-1.0))
+
+
 def test_options_that_do_not_fit_together_are_errors():
     with pytest.raises(ValueError, match="at least min_log_std"):
         with_options(min_log_std=0.5)

@@ -34,13 +34,22 @@ def critic_learning_rate(config: TrainConfig, steps: int) -> float | None:
 
 
 def step_inputs(config: TrainConfig, policy: Policy, steps: int) -> StepInputs:
-    """Return δ after `steps` steps if it changes, and the lower bounds of θ if there are any."""
+    """Return δ after `steps` steps if it changes, and the lower bounds of θ if there are any.
+
+    Raises:
+        ValueError: The policy has no log std that could be bounded.
+    """
     step, max_kl, lower = config.step, None, None
     if step.final_max_kl is not None:
         max_kl = linear(step.max_kl, step.final_max_kl, steps / config.total_steps)
         max_kl = np.float32(max_kl)
     free = policy.distribution.num_free
-    if step.min_log_std is not None and free:
+    if step.min_log_std is not None:
+        if not free:
+            raise ValueError(
+                "min_log_std needs continuous actions whose log std does not depend on the state:"
+                " leave it out"
+            )
         lower = np.full(policy.num_params, -np.inf, np.float32)
         lower[-free:] = step.min_log_std
     return StepInputs(max_kl, lower)

@@ -74,6 +74,7 @@ class Trainer(TrainerBase[TrainState]):
             env.close()
             self.team = make_team(config, make_env, model.policy)
         super().__init__(config, model, make_env)
+        step_inputs(config, model.policy, 0)  # Raises if a bound does not fit the policy.
         new_episodes = config.sampling.starts_new_episodes
         self.inexact = why_inexact(env, starts_new_episodes=new_episodes)
         self._envs_at: tuple[PathState | None, np.ndarray] = (None, np.zeros(0))
