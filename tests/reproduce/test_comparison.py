@@ -20,6 +20,7 @@ from trellis.reproduce.comparison.claims import claims
 from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomotion
 from trellis.reproduce.comparison.figure import was_timed
 from trellis.reproduce.comparison.findings import steps_to
+from trellis.reproduce.comparison.improvement import by_chance
 from trellis.reproduce.comparison.kept_logs import keep, read_logs, write_logs
 from trellis.reproduce.comparison.kept_runs import all_logs, finish_method, keep_run
 from trellis.reproduce.comparison.scores import (
@@ -105,6 +106,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     text = check_page(tmp_path / "out")
     assert "| TRPO, single path | 0.1 | 2 | 2 | 1000.0 |" in text
     assert [claim[1] for claim in page_claims(text)] == [
+        *("not tested", "partly", "does not hold"),
         *("partly", "not tested", "partly", "partly", "not tested", "not tested"),
         *("not tested", "not tested", "holds", "not tested"),
     ]
@@ -356,6 +358,21 @@ def test_a_gait_by_its_reward_per_time_step(reward, holds):
     (claim,) = [each for each in found if each["claim"].startswith("TRPO earns more")]
     assert claim["holds"] is holds
     assert f"reward per time step {reward[0]:.2f}" in claim["found"]
+
+
+def test_improvement_is_judged_by_certain_falls():
+    assert by_chance(50) == 4  # P(more than 4 falls by chance) is 0.8%, more than 3: 3.6%.
+
+    def verdict_of(improved, fell):
+        gains = {"iterations": 50, "improved": improved, "fell": fell}
+        trpo = {**record("A", 1.0), "improvement": gains}
+        found = claims({"hopper": {"methods": {"trpo": trpo}}})[0]
+        return found["verdict"], found["evidence"]
+
+    assert verdict_of(30, 1) == ("partly", "single path 30 up, 1 down; 7 cases not run")
+    assert verdict_of(30, 9)[0] == "does not hold"
+    assert verdict_of(1, 2)[0] == "undecided"
+    assert claims({"hopper": {"methods": {"trpo": record("A", 1.0)}}})[0]["verdict"] == "not tested"
 
 
 def test_the_papers_minutes_stand_beside_full_budgets_alone(tmp_path, monkeypatch):

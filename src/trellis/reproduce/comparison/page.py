@@ -49,6 +49,7 @@ FILES = {
     "scores.csv": "One row per task and method: return, interval, velocity, minutes.",
     "runs.csv": "One row per run, including the runs of the sweeps.",
     "claims.json": "Every claim with its verdict and every case.",
+    "improvement": "Gains of single iterations, as `trellis improvement RUN --json` printed them.",
     **{f"{name}.json": f"Scores of {title(name)}: settings, runs, evaluations." for name in SOLVED},
 }
 
@@ -90,7 +91,12 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
 def _row(index: int, claim: Record) -> Claim:
     verdict = Verdict(claim["verdict"])
     link = f"[claim {index}](#claim-{index})" if claim["findings"] else BLANK
-    return Claim(f"Sec. {claim['section']}", claim["claim"], verdict, claim["evidence"], link)
+    return Claim(_place(claim), claim["claim"], verdict, claim["evidence"], link)
+
+
+def _place(claim: Record) -> str:
+    section = claim["section"]
+    return "Abstract" if section == "abstract" else f"Sec. {section}"
 
 
 def _task_section(name: str, task: Record) -> list[str]:
@@ -157,7 +163,7 @@ def _evidence(index: int, claim: Record) -> list[str]:
     lines = [
         f"### Claim {index}",
         "",
-        f"“{claim['paper']}” (Sec. {claim['section']}). Verdict: {claim['verdict']}.",
+        f"“{claim['paper']}” ({_place(claim)}). Verdict: {claim['verdict']}.",
         "",
     ]
     rows = [

@@ -14,6 +14,7 @@ from trellis.reproduce import files
 from trellis.reproduce.comparison import figure, page
 from trellis.reproduce.comparison.claims import claims
 from trellis.reproduce.comparison.findings import SOLVED
+from trellis.reproduce.comparison.improvement import with_improvement
 from trellis.reproduce.comparison.kept_logs import read_logs
 from trellis.reproduce.comparison.plans import ITERATIONS, METHODS, TASKS, Method
 from trellis.reproduce.comparison.scores import curves
@@ -88,7 +89,7 @@ def with_curves(out: Path, name: str, task: Record) -> dict[str, Any]:
     for method, record in task["methods"].items():
         logs = [log.rows for log in read_logs(out, name, method) if log.role == "compared"]
         found = curves(logs, record["iteration_steps"]) if logs else _old_curves(record)
-        methods[method] = {**record, **found}
+        methods[method] = {**record, **found, **with_improvement(out, name, method)}
     return {**task, "methods": methods}
 
 
