@@ -4,6 +4,7 @@ import enum
 import gc
 import importlib.metadata
 import logging
+import threading
 import types
 from typing import Any
 
@@ -155,6 +156,29 @@ def test_copies_of_a_simulator_that_connects_late_are_deleted_at_once():
     batch.reset(np.arange(3), np.arange(3))
     gc.collect()  # Copies that are left over would close the simulators of others now.
     batch.step(np.zeros(3, int))
+
+
+class Handle:
+    """Like PyFlyt's client: a copy that is not finished fails when it is deleted."""
+
+    def __init__(self):
+        self.number, self.lock = 0, threading.Lock()  # Locks cannot be copied.
+
+    def __del__(self):
+        self.number += 1
+
+
+class Drone(Still):
+    def __init__(self):
+        self.handle = Handle()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_copies_that_are_not_finished_print_nothing(capfd):
+    batch = make_gym(Drone, 1)
+    gc.collect()
+    assert "cannot be copied" in batch.why_not_restorable
+    assert "Traceback" not in capfd.readouterr().err
 
 
 class Objectives(Still):

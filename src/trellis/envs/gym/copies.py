@@ -9,7 +9,8 @@ import contextlib
 import copy
 import gc
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -126,6 +127,24 @@ class BrokenByCopy(str):
 
 def find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     """Return a tested way to copy `env`, or the reason why there is none."""
+    with _silent_finalizers():
+        found = _find_copies(env, across_processes=across_processes)
+        if isinstance(found, str):
+            gc.collect()  # Copies that were not finished may fail when they are deleted.
+        return found
+
+
+@contextlib.contextmanager
+def _silent_finalizers() -> Iterator[None]:
+    """Print no traceback for a `__del__` that fails, which Python ignores otherwise."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _find_copies(env: gymnasium.Env, *, across_processes: bool) -> StateMethod | str:
     at_first = _has_finalizers(env)
     found, later = _try_copies(env, across_processes=across_processes)
     if not (at_first or later):
