@@ -161,6 +161,10 @@ def batched(spec: EnvSpec) -> Batched | None:
         return _cartpole(spec.id)
     if spec.id in GAMES:
         return _game(spec.id)
+    if spec.id in lookup.MEMORY_PROBES:
+        return _memory_probe(spec.id)
+    if spec.id in lookup.WITHOUT_VELOCITY:
+        return _without_velocity(spec.id)
     if spec.id.startswith("ALE/") and lookup.installed("ale_py"):
         return _atari(spec)
     if lookup.module_of(spec).startswith(SMALL):
@@ -182,6 +186,28 @@ def _game(env_id: str) -> Batched:
     kind = game_class(env_id)
     options = set(inspect.signature(kind).parameters) - {"num_envs"}
     return Batched(lambda n, workers, nthread, **given: kind(n, **given), options, ARRAYS)
+
+
+def _memory_probe(env_id: str) -> Batched:
+    from trellis.envs.classic import memory
+
+    kind = memory.TMaze if env_id == "trellis/TMaze-v0" else memory.Repeat
+    options = set(inspect.signature(kind).parameters) - {"num_envs"}
+    return Batched(lambda n, workers, nthread, **given: kind(n, **given), options, ARRAYS)
+
+
+def _without_velocity(env_id: str) -> Batched | None:
+    from trellis.envs.without_velocity import HIDDEN, VisibleColumns
+
+    whole, hidden = HIDDEN[env_id]
+    ours = batched(gymnasium.spec(whole))
+    if ours is None:
+        return None
+
+    def make_visible(num_envs: int, workers: int, nthread: int, **options: Any) -> BatchEnv:
+        return VisibleColumns(env_id, ours.make(num_envs, workers, nthread, **options), hidden)
+
+    return dataclasses.replace(ours, make=make_visible)
 
 
 def _small(spec: EnvSpec) -> Batched | None:

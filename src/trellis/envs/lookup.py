@@ -13,6 +13,17 @@ PAPER_ON_MUJOCO = ("trellis/PaperSwimmer-v0", "trellis/PaperHopper-v0", "trellis
 PAPER_CARTPOLE = "trellis/PaperCartPole-v0"
 SEEING = ("trellis/SeeingReacher-v0",)
 """Ids of robots with a camera."""
+WITHOUT_VELOCITY_ON_MUJOCO = (
+    "trellis/HopperNoVelocity-v0",
+    "trellis/Walker2dNoVelocity-v0",
+    "trellis/HalfCheetahNoVelocity-v0",
+)
+WITHOUT_VELOCITY = (
+    "trellis/CartPoleNoVelocity-v0",
+    "trellis/PendulumNoVelocity-v0",
+    *WITHOUT_VELOCITY_ON_MUJOCO,
+)
+MEMORY_PROBES = ("trellis/TMaze-v0", "trellis/Repeat-v0")
 MUJOCO = ("mujoco", "pip install 'trellis-rl[mujoco]'")
 ATARI = ("ale_py", "pip install 'trellis-rl[atari]'")
 # The package that an environment needs and how to install it, by the environment's module.
@@ -81,7 +92,8 @@ def installed(module: str) -> bool:
 
 def missing_package(spec: EnvSpec) -> str:
     """Return the command that installs what an environment needs, or "" if nothing is missing."""
-    needed = [MUJOCO] if spec.id in (*PAPER_ON_MUJOCO, *SEEING) else []
+    ours = (*PAPER_ON_MUJOCO, *SEEING, *WITHOUT_VELOCITY_ON_MUJOCO)
+    needed = [MUJOCO] if spec.id in ours else []
     needed += [need for prefix, need in NEEDS.items() if module_of(spec).startswith(prefix)]
     return next((command for module, command in needed if not installed(module)), "")
 

@@ -18,19 +18,30 @@ from trellis.actions import flat_action
 from trellis.envs.batch import BatchEnv, leaves
 from trellis.envs.catalog import make
 from trellis.envs.games import GAMES
-from trellis.envs.lookup import PAPER_CARTPOLE, PAPER_ON_MUJOCO, SEEING
+from trellis.envs.lookup import (
+    MEMORY_PROBES,
+    PAPER_CARTPOLE,
+    PAPER_ON_MUJOCO,
+    SEEING,
+    WITHOUT_VELOCITY,
+)
 from trellis.spaces import row_of
 
-IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE)
-"""Ids of the paper's tasks."""
-MAX_EPISODE_STEPS = 1000
-"""Time limit of the paper's tasks."""
+IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE, *WITHOUT_VELOCITY, *MEMORY_PROBES)
+"""Ids of the paper's tasks, of tasks without velocities and of tasks that need memory."""
+MAX_EPISODE_STEPS = {
+    "trellis/CartPoleNoVelocity-v0": 500,
+    "trellis/PendulumNoVelocity-v0": 200,
+    "trellis/TMaze-v0": 60,
+    "trellis/Repeat-v0": 11,
+}
+"""Time limits of the tasks that have another one than 1,000 steps."""
 # Without a seed from the caller, the environment's generator chooses one below this number.
 _SEEDS = 2**31
 
 
 def register_envs() -> None:
-    """Register the paper's tasks and our games with Gymnasium; a second call does nothing.
+    """Register our tasks and games with Gymnasium; a second call does nothing.
 
     Importing `trellis.envs` calls this function.
 
@@ -46,7 +57,7 @@ def register_envs() -> None:
                 env_id,
                 entry_point="trellis.envs.register:SingleEnv",
                 vector_entry_point="trellis.envs.register:BatchVectorEnv",
-                max_episode_steps=MAX_EPISODE_STEPS if env_id in IDS else None,
+                max_episode_steps=MAX_EPISODE_STEPS.get(env_id, 1000) if env_id in IDS else None,
                 kwargs={"env_id": env_id},
             )
 
