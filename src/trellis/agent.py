@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -210,6 +210,16 @@ class TRPO:
         For code that expects a pair, write `action, _ = agent.predict(observation), None`.
         """
         return self._acting.act(observation, deterministic, self._rng, action_mask=action_mask)
+
+    def episode(self, deterministic: bool = False) -> Callable[[Any], Any]:
+        """Return a function from observations to actions for one episode.
+
+        That of a policy with memory remembers what it has seen, which `predict` cannot.
+
+        Args:
+            deterministic: Whether to take the most probable actions instead of sampling them.
+        """
+        return self._acting.episode(deterministic, self._rng)
 
     def actor(self) -> Actor:
         """Return a function from observations of a `BatchEnv` to actions for its `step`."""

@@ -46,6 +46,13 @@ def test_any_number_of_workers(case, workers):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", [("CartPole-v1", "single-path"), ("CartPole-v1", "vine")])
+def test_policies_with_memory(case):
+    policy = PolicyConfig(hidden=(4,), memory="gru", memory_units=3)
+    check(dataclasses.replace(CASES[case], policy=policy), 2)
+
+
+@pytest.mark.slow
 def test_a_baseline_over_the_paths_of_all_workers():
     estimation = EstimationConfig(critic="none", baseline="time", advantages="center")
     check(dataclasses.replace(CARTPOLE, estimation=estimation), 2)

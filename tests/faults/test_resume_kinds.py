@@ -1,6 +1,6 @@
 """Kill −9 and resume: bit for bit for every kind of run that claims it, and a notice for others.
 
-Ten kinds of runs are killed at ten moments each: before and after files reach the disk, while
+Twelve kinds of runs are killed at ten moments each: before and after files reach the disk, while
 checkpoints are switched, and in the middle of an iteration.
 """
 
@@ -35,6 +35,7 @@ KINDS = {
     " --estimation.advantages center",
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
+    "memory": "CartPole-v1 --policy.memory gru --policy.memory-units 3",
     "CEM": f"CartPole-v1 --method cem {SEARCH}",
     "CMA": f"CartPole-v1 --method cma {SEARCH}",
     "Python objects with a state": f"{MODULE}:MisbehavingSaved-v0",

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv
+from trellis.policies.acting import BatchActor
 
 MAX_FPS = 60.0
 """Largest frame rate. A faster simulation skips steps and still plays in real time."""
@@ -127,6 +128,8 @@ def record(
         ) as writer:
             for episode in range(episodes):
                 observation = env.reset(everyone, np.full(env.num_envs, seed + episode))
+                if isinstance(act, BatchActor):
+                    act.start_episodes()
                 total, length, over = 0.0, 0, False
                 writer.append_data(_render(env))
                 frames += 1

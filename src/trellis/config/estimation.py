@@ -35,6 +35,9 @@ class EstimationConfig(Checked):
     the same time of their episodes). Only single path without a critic uses it."""
     horizon: int | None = field(default=None, metadata=AT_LEAST_1)
     """Number of rewards in Q̂ of single path without a critic. Default: all of the path."""
+    critic_memory: bool = True
+    """Whether the critic sees what a policy with memory carries, beside the observation. Only for
+    observations that are vectors."""
     critic_hidden: tuple[int, ...] = field(default=(64, 64), metadata=POSITIVE_SIZES)
     """Sizes of the critic's hidden tanh layers."""
     critic_learning_rate: float = field(default=1e-3, metadata=POSITIVE)

@@ -99,6 +99,8 @@ def estimate(
         Advantages (time, env) of single paths, before a baseline is subtracted, or Q-values (state,
         action) of vine's rollouts; and their statistics with the critic fit.
     """
+    if settings.critic_memory:
+        samples = with_carries(samples)
     average = settings.criterion == "average"
     reward = (continuing_rewards(samples, settings) if average else samples.reward) / reward_scale
     advantage = critic_fit = value_of = None
@@ -134,6 +136,26 @@ def estimate(
 def continuing_rewards(samples: Samples, settings: EstimationConfig) -> np.ndarray:
     """Return rewards for the average criterion: a terminal state costs `reset_cost`."""
     return samples.reward - settings.reset_cost * samples.terminated
+
+
+def with_carries(samples: Samples) -> Samples:
+    """Return samples whose observations are those of a critic that sees the policy's carry.
+
+    The carry before an action does not depend on it, so the values stay a valid baseline. Samples
+    without carries, or with pictures, are returned unchanged.
+    """
+    carries, branches = samples.carries, samples.branches
+    if carries is None or not isinstance(samples.observation, np.ndarray):
+        return samples
+    if branches is not None:
+        final = np.concatenate([branches.final_observation, branches.final_carry], axis=-1)
+        branches = branches._replace(final_observation=final)
+    return samples._replace(
+        observation=np.concatenate([samples.observation, carries.before], axis=-1),
+        final_observation=np.concatenate([samples.final_observation, carries.final], axis=-1),
+        last_observation=np.concatenate([samples.last_observation, carries.last], axis=-1),
+        branches=branches,
+    )
 
 
 def rollout_values(

@@ -44,6 +44,7 @@ from trellis.masks import (
     without_mask,
 )
 from trellis.moments import Moments
+from trellis.policies.acting import HAS_MEMORY, BatchActor
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
 from trellis.policies.pretrained import pretrained_folder
@@ -163,10 +164,12 @@ class SavedPolicy:
         rng: np.random.Generator | None = None,
         *,
         action_mask: Any = None,
+        carry: np.ndarray | None = None,
     ) -> Any:
         """Return the action for one observation, or a row for each of a batch.
 
-        Actions are in the environment's own terms, ready for `gymnasium.Env.step`.
+        Actions are in the environment's own terms, ready for `gymnasium.Env.step`. A policy with
+        memory needs `carry`; `episode` keeps it for you.
 
         Args:
             observation: as the environment returns it.
@@ -175,48 +178,90 @@ class SavedPolicy:
             rng: where the noise of sampled actions comes from.
             action_mask: which actions are legal, if the environment has masks that are not a part
                 of its observations; for a batch, one row per observation.
+            carry: what the policy remembers: `initial_carry()` at the start of an episode, then
+                what the last call returned. With it, the result is a pair (action, carry).
         """
-        stochastic = None if deterministic is None else not deterministic
+        if carry is None and self.policy.carry_size:
+            raise ValueError(HAS_MEMORY)
+        action, new = self._act(observation, deterministic, rng, carry, action_mask)
+        return action if carry is None else (action, new)
+
+    def episode(
+        self, deterministic: bool | None = None, rng: np.random.Generator | None = None
+    ) -> Callable[[Any], Any]:
+        """Return a function that acts in one episode and remembers what it has seen.
+
+            act = policy.episode()      # when an episode starts
+            action = act(observation)   # in every step
+
+        It works for every policy, with memory or without. A batch of observations is a batch of
+        episodes that start together.
+
+        Args:
+            deterministic: as in `act`.
+            rng: as in `act`.
+        """
+        carry: np.ndarray | None = None
+
+        def act(observation: Any) -> Any:
+            nonlocal carry
+            action, carry = self._act(observation, deterministic, rng, carry)
+            return action
+
+        return act
+
+    def initial_carry(self, episodes: int | None = None) -> np.ndarray:
+        """Return the carry at the start of an episode, or of several; empty without memory."""
+        size = self.policy.carry_size
+        return np.zeros(size if episodes is None else (episodes, size), np.float32)
+
+    def _act(
+        self,
+        observation: Any,
+        deterministic: bool | None,
+        rng: np.random.Generator | None,
+        carry: np.ndarray | None,
+        action_mask: Any = None,
+    ) -> tuple[Any, np.ndarray | None]:
+        """Return the action and the next carry; None as a carry starts an episode."""
+        actor = self.actor(rng, stochastic=None if deterministic is None else not deterministic)
         try:
             observation = self._with_mask(observation, action_mask)
             single = is_single(observation, self.spaces[0])
             batch = add_batch_axis(observation) if single else observation
             self._require_legal(batch)
-            actions = self._action_map(self.actor(rng, stochastic=stochastic)(batch))
+            if carry is not None:
+                actor.carry = np.asarray(carry)[None] if single else np.asarray(carry)
+            actions = self._action_map(actor(batch))
         except (LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"the policy cannot act on this observation ({error}); its space is"
                 f" {shown(str(self.spaces[0]), quotes=False)}"
             ) from error
-        return row_of(actions, 0) if single else actions
+        if not single:
+            return actions, actor.carry
+        return row_of(actions, 0), None if actor.carry is None else actor.carry[0]
 
     def actor(
         self, rng: np.random.Generator | None = None, *, stochastic: bool | None = None
-    ) -> Actor:
+    ) -> BatchActor:
         """Return a function from batches of observations to actions for `BatchEnv.step`.
 
-        The function of a policy with memory remembers what it has seen. It plays one episode per
-        environment; for new episodes ask for a new function.
+        That of a policy with memory remembers what it has seen: for new episodes, ask for a new
+        function or call its `start_episodes`.
 
         Args:
             rng: where the noise of sampled actions comes from.
             stochastic: whether to sample actions; by default as the run's evaluations do it.
         """
         stochastic = self.config.eval_drawn if stochastic is None else stochastic
-        rng = rng or self._rng
-        distribution, carry = self.policy.distribution, None
-
-        def act(observation: Observation) -> np.ndarray:
-            nonlocal carry
-            features = self.normalizer(self._encode(observation))
-            if carry is None:
-                carry = self.policy.initial_carry(len(features))
-            params, carry = self.policy.distribution_params(self.theta, features, carry)
-            if not stochastic:
-                return distribution.mode(params)
-            return distribution.sample(params, distribution.noise(rng, (len(features),)))
-
-        return act
+        return BatchActor(
+            self.policy,
+            self.theta,
+            lambda observation: self.normalizer(self._encode(observation)),
+            rng or self._rng,
+            stochastic,
+        )
 
     def _require_legal(self, observation: Any) -> None:
         """Raise a ValueError if an observation of a batch allows no action."""

@@ -53,4 +53,16 @@ MODERN: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
         step=StepConfig(fisher_fraction=1.0),
     ),
+    "modern/memory": Preset(
+        "Tasks that hide a part of their state: a GRU after one hidden layer.",
+        total_steps=500_000,
+        policy=PolicyConfig(hidden=(64,), memory="gru"),
+    ),
+    "modern/memory-mujoco": Preset(
+        "MuJoCo tasks without velocities: a GRU and a longer horizon (γ = 0.995, λ = 0.97).",
+        total_steps=2_000_000,
+        policy=PolicyConfig(hidden=(64,), memory="gru"),
+        estimation=EstimationConfig(gamma=0.995, gae_lambda=0.97),
+        step=StepConfig(fisher_fraction=1.0),
+    ),
 }

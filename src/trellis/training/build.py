@@ -95,7 +95,7 @@ def build_model(config: TrainConfig, env: BatchEnv, policy: Policy | None = None
             require_fit(policy, *spaces, env.env_id, config.policy.pictures)
             policy = respect_mask(policy, spaces[0])
         features, encode = observation_encoder(env.observation_space, config.policy.pictures)
-        critic = build_critic(config, features)
+        critic = build_critic(config, features, policy.carry_size)
         if config.estimation.compensate_normalization:
             require_compensable(policy, critic)
         return Model(policy, critic, encode, moments_shape(features), spaces)
@@ -113,12 +113,20 @@ def _require_restorable(env: BatchEnv) -> None:
         ) from None
 
 
-def build_critic(config: TrainConfig, features: int) -> Critic | None:
-    """Return what estimates V, if anything needs it: vine does for a bootstrap alone."""
+def build_critic(config: TrainConfig, features: int, carry_size: int = 0) -> Critic | None:
+    """Return what estimates V, if anything needs it: vine does for a bootstrap alone.
+
+    Args:
+        config: Settings of the run.
+        features: Features of an observation.
+        carry_size: Number of values that a policy with memory carries; the critic may see them.
+    """
     settings = config.estimation
     if config.sampling.is_vine and not config.sampling.vine.bootstrap:
         return None
     pictures = isinstance(features, PictureFeatures | SeveralFeatures)
+    if settings.critic_memory and carry_size and not pictures:
+        features = features + carry_size
     match settings.critic:
         case "none":
             return None

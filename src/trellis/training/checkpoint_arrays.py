@@ -157,7 +157,7 @@ def _require_layout(
             groups.append(expected_moments("best_member_moments", statistics))
     else:
         try:
-            required |= _critic(build_critic(config, features))
+            required |= _critic(build_critic(config, features, policy.carry_size))
         except ValueError as error:
             raise MismatchError(f"the settings describe no critic: {error}") from error
         groups.append(_path(features, paths, policy.carry_size))

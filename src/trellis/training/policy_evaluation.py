@@ -5,6 +5,7 @@ one episode after the other in a Gymnasium environment.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -95,13 +96,15 @@ def evaluate_policy(
         return _in_batch(saved, env, episodes, callback, deterministic, seed)
     if isinstance(env, BatchEnv):
         raise TypeError("a BatchEnv needs a policy of Trellis; pass an id or a gymnasium.Env")
-    act = _actor(policy, deterministic, seed)
+    if isinstance(saved, SavedPolicy) and saved.policy.carry_size:
+        policy = saved  # `predict` does not remember.
+    start = _start_of_episodes(policy, deterministic, seed)
     if isinstance(env, gymnasium.Env):
         env = deliver_masks(env) if isinstance(saved, SavedPolicy) else env
-        return _one_by_one(act, env, episodes, callback, seed)
+        return _one_by_one(start, env, episodes, callback, seed)
     made = gymnasium.make(env) if isinstance(env, str) else env()
     with contextlib.closing(made):
-        return _one_by_one(act, made, episodes, callback, seed)
+        return _one_by_one(start, made, episodes, callback, seed)
 
 
 def _in_batch(
@@ -137,23 +140,23 @@ def _in_batch(
         return play(batch, policy.actor(rng, stochastic=not deterministic), seeds, on_step)
 
 
-def _actor(policy: Policy, deterministic: bool, seed: int) -> Actor:
-    """Return a function from one observation to one action of the environment."""
+def _start_of_episodes(policy: Policy, deterministic: bool, seed: int) -> Callable[[], Actor]:
+    """Return a function that starts an episode: it returns one from observations to actions."""
     if isinstance(policy, SavedPolicy):
         rng = np.random.default_rng(seed)
-        return lambda observation: policy.act(observation, deterministic, rng)
+        return lambda: policy.episode(deterministic, rng)
     if isinstance(policy, Predictor):
-        return lambda observation: policy.predict(observation, deterministic=deterministic)
+        return lambda: functools.partial(policy.predict, deterministic=deterministic)
     if not callable(policy):
         raise TypeError(
             "policy must be a TRPO, a SavedPolicy, an object with a predict method or a function,"
             f" got {type(policy).__name__}; open a folder with SavedPolicy.load(path)"
         )
-    return policy
+    return lambda: policy
 
 
 def _one_by_one(
-    act: Actor,
+    start: Callable[[], Actor],
     env: gymnasium.Env,
     episodes: int,
     callback: OnEvaluationStep | None,
@@ -164,7 +167,7 @@ def _one_by_one(
     returns, lengths, answer = [], [], None
     for episode in range(episodes):
         observation, _ = env.reset(seed=int(seeds[episode]))
-        total, length, over = 0.0, 0, False
+        act, total, length, over = start(), 0.0, 0, False
         while not over and length < MAX_STEPS:
             action = act(observation)
             if isinstance(action, tuple) and not isinstance(env.action_space, spaces.Tuple):
