@@ -133,7 +133,7 @@ def test_resume_is_exact(config, memory):
     for _ in range(2):
         state, _ = straight.iterate(state)
     saved = straight.to_checkpoint(state)
-    assert ("path/carry" in saved[0]) == (config is not SMALL_VINE)
+    assert ("path/carry" in saved[0]) != config.sampling.is_vine
     resumed = Trainer(config)
     other = resumed.from_checkpoint(*saved)
     for _ in range(2):
@@ -172,7 +172,8 @@ def test_four_shards_repeat_bit_for_bit():
 def test_a_saved_agent_with_memory_is_opened_and_recorded(tmp_path):
     from trellis import TRPO
 
-    with TRPO(SMALL.env, config=SMALL) as agent:
+    sizes = {"sampling": SMALL.sampling, "estimation": SMALL.estimation}
+    with TRPO(SMALL.env, policy=SMALL.policy, **sizes) as agent:
         agent.learn(200)
         agent.save(tmp_path / "agent")
         act = agent.episode(deterministic=True)

@@ -1,0 +1,1 @@
+"""Policies with memory against policies without, on tasks that hide a part of their state."""

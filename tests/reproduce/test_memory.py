@@ -1,0 +1,37 @@
+"""Tests of the memory experiment: its plans are valid, and its page normalizes returns."""
+
+import json
+
+import pytest
+
+from tests.reproduce.pages import check_page
+from trellis.reproduce.memory import experiment as memory
+from trellis.reproduce.memory import page
+
+
+def test_every_run_differs_from_the_others_in_its_memory_alone():
+    study = memory.Memory()
+    for task, (env, full, steps) in memory.TASKS.items():
+        plans = {policy: study.plan(task, policy, 3).config for policy in memory.POLICIES}
+        assert {plan.total_steps for plan in plans.values()} == {steps}
+        assert [plans[p].policy.memory for p in ("gru", "lstm", "none")] == ["gru", "lstm", "none"]
+        assert plans["gru"].env == plans["none"].env == env
+        if full:
+            assert (plans["full"].env, plans["full"].policy.memory) == (full, "none")
+
+
+def test_the_page_has_scores_between_random_and_full(tmp_path):
+    def runs(*returns: float) -> list[dict]:
+        pairs = enumerate(returns)
+        return [{"seed": s, "mean_return": r, "first_return": 20.0, "steps": 5} for s, r in pairs]
+
+    found = {
+        "cartpole": {"gru": runs(80.0, 100.0), "lstm": [], "full": runs(120.0)},
+        "t-maze": {"gru": runs(1.0), "none": runs(0.5)},
+    }
+    made = {"command": "trellis reproduce memory", "commit": "abc"}
+    page.write(tmp_path, found, made)
+    rows = json.loads((tmp_path / "memory.json").read_text())["rows"]
+    assert [row["score"] for row in rows] == [pytest.approx(0.7), 1.0, None, None]
+    (tmp_path / "runs").mkdir()
+    check_page(tmp_path)
