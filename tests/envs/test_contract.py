@@ -16,7 +16,9 @@ SMALL = (
     *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"),
     *("Taxi-v4", "Blackjack-v1"),
 )
-IDS = (*SMALL, *v5.TASKS, *paper.TASKS, "CartPole-v1", "trellis/PaperCartPole-v0")
+MEMORY = ("trellis/TMaze-v0", "trellis/Repeat-v0", "trellis/PendulumNoVelocity-v0")
+OURS = ("CartPole-v1", "trellis/PaperCartPole-v0", *MEMORY)
+IDS = (*SMALL, *v5.TASKS, *paper.TASKS, *OURS)
 MAKERS = {env_id: partial(trellis.envs.make, env_id, max_episode_steps=LIMIT) for env_id in IDS}
 MAKERS["Ant-v5"] = partial(MAKERS["Ant-v5"], frame_skip=1)  # a fifth of the physics
 SLOW = ("Humanoid-v5", "HumanoidStandup-v5")
