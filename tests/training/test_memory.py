@@ -67,8 +67,8 @@ def test_the_critic_may_see_the_carry():
     samples, _, _ = collect(SMALL)
     seen = with_carries(samples)
     assert seen.observation.shape == (*samples.observation.shape[:2], 2 + 3)
-    assert (seen.last_observation[:, 2:] == samples.carries.last).all()
-    assert (seen.final_observation[:, 2:] == samples.carries.final).all()
+    assert (seen.last_observation[:, :3] == samples.carries.last).all()
+    assert (seen.final_observation[:, :3] == samples.carries.final).all()
 
 
 def test_branches_continue_the_memory_of_their_state():

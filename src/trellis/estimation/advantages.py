@@ -141,19 +141,20 @@ def continuing_rewards(samples: Samples, settings: EstimationConfig) -> np.ndarr
 def with_carries(samples: Samples) -> Samples:
     """Return samples whose observations are those of a critic that sees the policy's carry.
 
-    The carry before an action does not depend on it, so the values stay a valid baseline. Samples
-    without carries, or with pictures, are returned unchanged.
+    The carry before an action does not depend on it, so the values stay a valid baseline. It comes
+    first, because critics ignore an action mask at the end. Samples without carries, or with
+    pictures, are returned unchanged.
     """
     carries, branches = samples.carries, samples.branches
     if carries is None or not isinstance(samples.observation, np.ndarray):
         return samples
     if branches is not None:
-        final = np.concatenate([branches.final_observation, branches.final_carry], axis=-1)
+        final = np.concatenate([branches.final_carry, branches.final_observation], axis=-1)
         branches = branches._replace(final_observation=final)
     return samples._replace(
-        observation=np.concatenate([samples.observation, carries.before], axis=-1),
-        final_observation=np.concatenate([samples.final_observation, carries.final], axis=-1),
-        last_observation=np.concatenate([samples.last_observation, carries.last], axis=-1),
+        observation=np.concatenate([carries.before, samples.observation], axis=-1),
+        final_observation=np.concatenate([carries.final, samples.final_observation], axis=-1),
+        last_observation=np.concatenate([carries.last, samples.last_observation], axis=-1),
         branches=branches,
     )
 
