@@ -148,7 +148,7 @@ def with_carries(samples: Samples) -> Samples:
     carries, branches = samples.carries, samples.branches
     if carries is None or not isinstance(samples.observation, np.ndarray):
         return samples
-    if branches is not None:
+    if branches is not None and branches.final_carry is not None:
         final = np.concatenate([branches.final_carry, branches.final_observation], axis=-1)
         branches = branches._replace(final_observation=final)
     return samples._replace(
