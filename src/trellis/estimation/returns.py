@@ -84,7 +84,7 @@ def differential_gae(
     """Return advantages for the average reward, Â_t = Σ λᵏ δ_{t+k}.
 
     δ_t is r_t − ρ̂ + V(s_{t+1}) − V(s_t), with differential values V (Zhang and Ross, 2021). The sum
-    goes on after a terminal state, and stops where an episode was truncated.
+    continues after a terminal state, and stops where an episode was truncated.
 
     Args:
         reward: Rewards r_t.
@@ -112,9 +112,10 @@ def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | No
     returns = np.asarray(discounted_sums(_single(reward), _single(decay)))
     if horizon is None or horizon >= len(returns):
         return returns
-    cut, age = returns.copy(), samples.age
-    later = np.where(age[horizon:] == age[:-horizon] + horizon, returns[horizon:], 0.0)
-    cut[:-horizon] -= np.float32(gamma**horizon) * later
+    ends = np.concatenate([np.zeros((1, returns.shape[1]), int), samples.ended.cumsum(axis=0)])
+    continues = ends[horizon:-1] == ends[: -horizon - 1]  # The episode outlasts the horizon.
+    cut = returns.copy()
+    cut[:-horizon] -= np.float32(gamma**horizon) * np.where(continues, returns[horizon:], 0.0)
     return cut
 
 

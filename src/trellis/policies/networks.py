@@ -127,7 +127,7 @@ class MLP:
     def apply(self, weights: Sequence[Array], observation: Array) -> Array:
         """Return the outputs (..., num_outputs) for observations (..., inputs)."""
         *hidden, last, bias = weights
-        if isinstance(observation, np.ndarray) and bias.ndim == 1:
+        if isinstance(observation, np.ndarray) and isinstance(last, np.ndarray) and bias.ndim == 1:
             return self._apply_in_place(hidden, last, bias, observation)
         x, remaining = observation, iter(hidden)
         for matrix in remaining:

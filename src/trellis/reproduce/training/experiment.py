@@ -116,22 +116,22 @@ class Training(TrainingExperiment):
         before = read_json(self.out / "training.json")
         earlier = {row.get("task", row["env"]): row for row in before.get("tasks", [])}
         lines = read_json(self.out / "curves.json")
-        results, drawn = [], {}
+        results, by_task = [], {}
         for task in tasks:
             runs = [run for plan in self.plans(task, 100) if (run := kept.find(plan.config))]
             if runs:
                 results.append(_summary(task, runs))
-                drawn[task.name] = {**_curve(runs), "source": "logs"}
+                by_task[task.name] = {**_curve(runs), "source": "logs"}
             elif task.name in earlier:
                 results.append({"task": task.name, **earlier[task.name]})
                 if task.name in lines.get("tasks", {}):
                     old = lines["tasks"][task.name]
-                    drawn[task.name] = {"source": lines.get("source", "logs"), **old}
+                    by_task[task.name] = {"source": lines.get("source", "logs"), **old}
         record = {**made_by(command(self)), "episodes": EPISODES, "tasks": results}
         write_json(self.out / "training.json", record)
         rows = ({**row, "env": result["env"]} for result in results for row in result["runs"])
         write_csv(self.out / "training.csv", COLUMNS, rows, line_end="\r\n")
-        write_json(self.out / "curves.json", {"tasks": drawn})
+        write_json(self.out / "curves.json", {"tasks": by_task})
         self.write_pages()
         return results
 
