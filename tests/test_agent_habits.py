@@ -34,7 +34,7 @@ HABITS = {
     "verbose": r"learn\(…, progress_bar=False\)",
     "tensorboard_log": r"learn\(…, log_dir=",
     "device": "JAX_PLATFORMS",
-    "ent_coef": "TRPO does not have it; leave it out",
+    "ent_coef": 'step={"entropy_bonus": 0.01}',
     "clip_range": "TRPO does not have it",
     "max_iteration": "did you mean max_iterations",
     "zzz": "it has env, env_options, total_steps",

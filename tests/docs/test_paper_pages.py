@@ -34,6 +34,7 @@ def test_the_map_names_every_source_file_of_the_theory_and_the_step():
 NOT_IN_THE_PAPER = {
     "__init__",
     "as_batch",
+    "average",
     "as_gymnasium",
     "examples",
     "objective",

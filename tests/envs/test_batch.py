@@ -60,17 +60,18 @@ def test_a_limit_of_minus_one_means_none_and_less_is_an_error(env):
         envs.make(env, 2, max_episode_steps=0)
 
 
-def test_pictures_among_other_observations_are_features():
+def test_pictures_among_other_observations_of_earlier_runs_are_features():
     picture = spaces.Box(0, 255, (3, 16, 12), np.uint8)
     assert isinstance(observation_encoder(picture)[0], PictureFeatures)
-    size, encode = observation_encoder(spaces.Dict(image=picture, x=spaces.Box(-1, 1, (2,))))
+    both = spaces.Dict(image=picture, x=spaces.Box(-1, 1, (2,)))
+    size, encode = observation_encoder(both, "frames-first")
     assert size == 3 * 16 * 12 + 2
     assert not isinstance(size, PictureFeatures)
     seen = encode({"image": np.full((4, 3, 16, 12), 7, np.uint8), "x": np.ones((4, 2))})
     assert seen.shape == (4, size)
     assert seen.dtype == np.float32
     assert seen[:, -2:].tolist() == [[1.0, 1.0]] * 4
-    size, encode = observation_encoder(spaces.Tuple([picture]))
+    size, encode = observation_encoder(spaces.Tuple([picture]), "frames-first")
     assert encode((np.zeros((4, 3, 16, 12), np.uint8),)).shape == (4, size)
 
 

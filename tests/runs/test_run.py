@@ -61,10 +61,10 @@ class FakeTrainer:
         self.config, self.during = config, during
         self.position = np.zeros(4)
         self.closed = False
+        self.evaluated: list[int] = []
 
     def watch(self, on_steps: Any) -> None:
         """Ignore the display: nothing here is slow."""
-        self.evaluated: list[int] = []
 
     def start(self) -> State:
         return State(np.zeros(4, np.float32))

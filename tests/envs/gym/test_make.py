@@ -202,7 +202,7 @@ def test_unsupported_environments_are_errors():
         observation_space = spaces.Text(5)
 
     class Pairs(OneStep):
-        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
+        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))
 
     shared = OneStep()
     with pytest.raises(ValueError, match="no fixed shape"):
