@@ -91,25 +91,25 @@ class ActionMap:
 
     def __call__(self, actions: NDArray[Any]) -> Any:
         """Return the environment's action for each row of `actions`."""
-        space = self._space
+        space, xp = self._space, array_namespace(actions)
         if self._parts:
             mapped = {key: inner(actions[:, at]) for key, inner, at in self._parts}
             return mapped if isinstance(space, spaces.Dict) else tuple(mapped.values())
         if not isinstance(space, spaces.Box) and actions.dtype.kind == "f":
             actions = actions.astype(np.int64)  # A choice of a mixed action.
         if isinstance(space, spaces.Box):
-            actions = np.reshape(actions, (len(actions), *space.shape))
+            actions = xp.reshape(actions, (len(actions), *space.shape))
             if self._unit is None:
-                return np.minimum(np.maximum(actions, self._low), self._high)
+                return xp.minimum(xp.maximum(actions, self._low), self._high)
             # Clipped again, because rounding may move the sum outside the bounds.
-            within = np.minimum(np.maximum(actions, -self._unit), self._unit)
+            within = xp.minimum(xp.maximum(actions, -self._unit), self._unit)
             stretched = self._middle + self._half * within
-            return np.minimum(np.maximum(stretched, self._low), self._high)
+            return xp.minimum(xp.maximum(stretched, self._low), self._high)
         if isinstance(space, spaces.Discrete):
-            return np.reshape(actions, (len(actions),)) + space.start
+            return xp.reshape(actions, (len(actions),)) + space.start
         if isinstance(space, spaces.MultiDiscrete):
-            return np.reshape(actions, (len(actions), *space.shape)) + space.start
-        return np.reshape(actions, (len(actions), *(space.shape or ())))
+            return xp.reshape(actions, (len(actions), *space.shape)) + space.start
+        return xp.reshape(actions, (len(actions), *(space.shape or ())))
 
 
 def box_range(space: spaces.Box) -> tuple[Any, Any, Any, Any, Any]:
@@ -138,3 +138,9 @@ def flat_action(action: Any, space: Space) -> NDArray[Any]:
         return np.asarray(action)
     parts = [flat_action(action[key], part) for key, part in parts_of(space)]
     return np.concatenate([np.ravel(part).astype(np.float32) for part in parts])
+
+
+def array_namespace(values: Any) -> Any:
+    """Return the module of an array's functions: `jax.numpy` for JAX arrays, else NumPy."""
+    find = getattr(values, "__array_namespace__", None)
+    return np if find is None else find()

@@ -48,7 +48,8 @@ class TRPO:
 
     Args:
         env: Gymnasium id such as "Hopper-v5", or a callable that returns a new `gymnasium.Env`.
-            The callable gets the `env_options` of the settings as keyword arguments.
+            The callable gets the `env_options` of the settings as keyword arguments. Or an
+            environment in JAX: a `trellis.envs.jax.functional.FunctionalEnv`.
         *extra: Not allowed. A second argument is an error with the line that works.
         seed: Seed of all random numbers.
         preset: Name of a preset (`trellis presets` lists them). Default: the environment's own.

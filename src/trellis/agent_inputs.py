@@ -13,6 +13,7 @@ from trellis import envs
 from trellis.checkpoint_format import Checkpoint
 from trellis.config import TrainConfig
 from trellis.config.changes import POLICY_ADVICE, POLICY_NAMES
+from trellis.envs.jax.functional import FunctionalEnv
 from trellis.envs.sources import require_source
 from trellis.runs.callback import Callback
 from trellis.training.build import MakeEnv
@@ -21,8 +22,8 @@ from trellis.training.state import TrainState
 CALLABLE_PREFIX = "callable:"
 """Prefix of the name of an environment that was given as a callable."""
 
-EnvSource = str | Callable[..., Any]
-"""An environment id, or a callable that returns a new `gymnasium.Env`."""
+EnvSource = str | Callable[..., Any] | FunctionalEnv
+"""An environment id, a callable that returns a new `gymnasium.Env`, or a JAX environment."""
 
 
 def env_name(env: EnvSource) -> str:

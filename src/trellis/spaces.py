@@ -1,7 +1,8 @@
 """Translates between the spaces of an environment and the arrays of a policy.
 
 Observations become float32 features, except pictures (`pictures.py`), which stay bytes. Actions
-that a policy samples become actions that the environment accepts.
+that a policy samples become actions that the environment accepts. Both functions accept NumPy
+arrays, which samplers use, and JAX arrays, which compiled samplers use.
 """
 
 import functools
@@ -14,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trellis.actions import UnsupportedSpaceError
+from trellis.actions import UnsupportedSpaceError, array_namespace
 from trellis.inputs import Inputs
 from trellis.masks import MASK_KEY, mask_size, parts_of, without_mask
 from trellis.pictures import PictureRule, picture_layout
@@ -171,8 +172,10 @@ def observation_encoder(space: Space, pictures: PictureRule = "convolve") -> tup
     size, encode_rest = _row_encoder(without_mask(space))
 
     def append_mask(observation: Observation) -> NDArray[np.float32]:
-        features, legal = encode_rest(observation), np.asarray(observation[MASK_KEY]) != 0
-        return np.concatenate([features, legal.reshape(len(legal), mask)], axis=1, dtype=np.float32)
+        features, legal = encode_rest(observation), observation[MASK_KEY]
+        xp = array_namespace(features)
+        legal = (xp.asarray(legal) != 0).reshape(len(legal), mask).astype(np.float32)
+        return xp.concatenate([features, legal], axis=1)
 
     return MaskedFeatures(size, mask), append_mask
 
@@ -214,18 +217,20 @@ def _row_encoder(space: Space) -> tuple[int, Encoder]:
         size = int(np.prod(space.shape))
 
         def flatten(observation: Observation) -> NDArray[np.float32]:
-            return np.asarray(observation, np.float32).reshape(len(observation), size)
+            xp = array_namespace(observation)
+            return xp.asarray(observation, np.float32).reshape(len(observation), size)
 
         return size, flatten
     if isinstance(space, spaces.Discrete):
-        return int(space.n), lambda values: _one_hot(np.asarray(values) - space.start, space.n)
+        return int(space.n), lambda values: _one_hot(values - space.start, space.n)
     if isinstance(space, spaces.MultiDiscrete):
         sizes, starts = space.nvec.ravel(), np.broadcast_to(space.start, space.nvec.shape).ravel()
 
         def side_by_side(values: Observation) -> NDArray[np.float32]:
-            columns = np.asarray(values).reshape(len(values), -1) - starts
+            xp = array_namespace(values)
+            columns = xp.asarray(values).reshape(len(values), -1) - starts
             parts = [_one_hot(columns[:, i], size) for i, size in enumerate(sizes)]
-            return np.concatenate(parts, axis=1)
+            return xp.concatenate(parts, axis=1)
 
         return int(sizes.sum()), side_by_side
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -234,7 +239,7 @@ def _row_encoder(space: Space) -> tuple[int, Encoder]:
 
         def concatenate(observation: Observation) -> NDArray[np.float32]:
             encoded = [encode(observation[name]) for name, _, encode in parts]
-            return np.concatenate(encoded, axis=1)
+            return array_namespace(encoded[0]).concatenate(encoded, axis=1)
 
         return sum(size for _, size, _ in parts), concatenate
     raise UnsupportedSpaceError(
@@ -275,5 +280,6 @@ def add_batch_axis(observation: Any) -> Any:
     return np.asarray(observation)[None]
 
 
-def _one_hot(values: NDArray[Any], size: Any) -> NDArray[np.float32]:
-    return (values[:, None] == np.arange(int(size))).astype(np.float32)
+def _one_hot(values: Any, size: Any) -> NDArray[np.float32]:
+    xp = array_namespace(values)
+    return (xp.asarray(values)[:, None] == np.arange(int(size))).astype(np.float32)

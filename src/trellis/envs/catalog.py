@@ -17,9 +17,10 @@ from gymnasium.envs.registration import EnvSpec
 from trellis.envs import lookup
 from trellis.envs.batch import BatchEnv, Restorability
 from trellis.envs.games import GAMES, game_class
+from trellis.envs.jax import suites
 
 ARRAYS, PHYSICS, EMULATORS = "batched arrays", "batched physics", "batched emulators"
-OBJECTS = "python objects"
+OBJECTS, FUNCTIONS = "python objects", "jax functions"
 # Modules of Gymnasium's small environments.
 SMALL = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 # Restorability by the module of an environment.
@@ -39,7 +40,7 @@ class Listing:
     env_id: str
     """Id of the environment."""
     runs: str
-    """Implementation: batched physics, batched arrays, batched emulators or Python objects."""
+    """Implementation: batched physics, arrays or emulators, JAX functions or Python objects."""
     restorable: str
     """Whether the environment can be restored, which vine needs."""
     missing: str
@@ -61,7 +62,7 @@ class Batched:
 
 
 def make(
-    env: str | Callable[..., gymnasium.Env],
+    env: str | Callable[..., gymnasium.Env] | Any,
     num_envs: int,
     *,
     workers: int = 0,
@@ -71,7 +72,8 @@ def make(
     """Create a batch of an environment with the fastest implementation that is available.
 
     Args:
-        env: An id (`trellis envs` lists them), or a callable that returns a new `gymnasium.Env`.
+        env: An id (`trellis envs` lists them), a callable that returns a new `gymnasium.Env`, or a
+            `trellis.envs.jax.functional.FunctionalEnv`.
         num_envs: Size of the batch.
         workers: Number of worker processes, for environments without a batched implementation; 0
             for none. For Atari games it is the number of processes for each of two lanes; 0 means
@@ -95,6 +97,10 @@ def make(
         (2, 4)
         >>> batch.close()
     """
+    if suites.is_functional(env):
+        return suites.make_functional_batch(env, num_envs, **kwargs)
+    if isinstance(env, str) and suites.suite_of(env) is not None:
+        return suites.make_suite_batch(env, num_envs, **kwargs)
     ours, options = _implementation(env, kwargs) if isinstance(env, str) else (None, kwargs)
     if ours is not None:
         return ours.make(num_envs, workers, nthread, **options)
@@ -110,6 +116,8 @@ def is_batched(env_id: str, options: Mapping[str, Any]) -> bool:
         env_id: Id of the environment.
         options: Options of the environment, as for `make`.
     """
+    if suites.suite_of(env_id) is not None:
+        return True
     own = {name: value for name, value in options.items() if name not in ("workers", "nthread")}
     return _implementation(env_id, own)[0] is not None
 
@@ -130,15 +138,17 @@ def _implementation(
 
 
 def list_environments() -> list[Listing]:
-    """Return all environments that can be trained: batched ones first, then games, then others.
+    """Return all environments that can be trained: batched ones, games, JAX suites, then others.
 
     Example:
         >>> from trellis.envs import list_environments
         >>> next(entry for entry in list_environments() if entry.env_id == "CartPole-v1").runs
         'batched arrays'
     """
-    rank = {ARRAYS: 0, PHYSICS: 0, EMULATORS: 1, OBJECTS: 2}
-    rows = [_listing(spec) for spec in lookup.listed()]
+    rank = {ARRAYS: 0, PHYSICS: 0, EMULATORS: 1, FUNCTIONS: 2, OBJECTS: 3}
+    rows = [_listing(spec) for spec in lookup.listed() if suites.suite_of(spec.id) is None]
+    restorable = Restorability.SERIALIZABLE.value
+    rows += [Listing(name, FUNCTIONS, restorable, need) for name, need in suites.listed()]
     return sorted(rows, key=lambda row: (rank[row.runs], row.env_id))
 
 

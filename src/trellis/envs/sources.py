@@ -10,15 +10,18 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from trellis.envs.batch import BatchEnv
+from trellis.envs.jax.suites import is_functional
 
 
 def require_source(env: Any, call: str = "TRPO({})") -> None:
-    """Raise a TypeError unless `env` is an id or a callable that makes an environment.
+    """Raise a TypeError unless `env` is an id, a `FunctionalEnv`, or a callable that makes one.
 
     Args:
         env: What the user gave.
         call: The user's call with `{}` for its arguments, to show the line that works.
     """
+    if is_functional(env):
+        return
     if isinstance(env, list | tuple):
         first = env[0] if env else None
         name = _name(first) if callable(first) else "make_env"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trellis.arrays import Array
 from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.policies.convolutions import LEVELS
@@ -63,11 +64,7 @@ class Standardizer:
             *pictures, rows = self.parts(shapes)
             pairs = zip(pictures, x.pictures, strict=True)
             return Inputs(tuple(scale(picture) for scale, picture in pairs), rows(x.rows))
-        if x.shape[-1] > self.mean.size:
-            mask = x[..., self.mean.size :]
-            return np.concatenate([self(x[..., : self.mean.size]), mask], axis=-1)
-        scaled = (x - self.mean) * self.factor
-        return np.minimum(np.maximum(scaled, -OBSERVATION_LIMIT), OBSERVATION_LIMIT)
+        return standardize(x, self.mean, self.factor)
 
     def parts(self, shapes: Sequence[tuple[int, ...]]) -> list["Normalizer"]:
         """Return the normalizer of each picture, then that of the rows.
@@ -81,6 +78,18 @@ class Standardizer:
             found.append(PictureStandardizer(_slice(self._moments, slice(start, stop), shape)))
             start = stop
         return [*found, Standardizer(_slice(self._moments, slice(start, None)))]
+
+
+def standardize(x: Array, mean: Array, factor: Array) -> Array:
+    """Return (x − mean)·factor, clipped to ±10, for NumPy and for JAX arrays.
+
+    What follows the features, an action mask, stays unchanged.
+    """
+    xp, size = x.__array_namespace__(), mean.size
+    if x.shape[-1] > size:
+        scaled = standardize(x[..., :size], mean, factor)
+        return xp.concatenate([scaled, x[..., size:]], axis=-1)
+    return xp.minimum(xp.maximum((x - mean) * factor, -OBSERVATION_LIMIT), OBSERVATION_LIMIT)
 
 
 def _slice(moments: Moments, at: slice, shape: tuple[int, ...] = (-1,)) -> Moments:

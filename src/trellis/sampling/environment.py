@@ -5,7 +5,7 @@ satisfies `Steppable` and, if it is restorable, `Branching`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -101,4 +101,46 @@ class Branching(Steppable, Protocol):
 
     def close(self) -> None:
         """Release processes and memory."""
+        ...
+
+
+class RowFunctions(Protocol):
+    """Pure functions of everything that a batch depends on, its rows; JAX can compile them."""
+
+    def reset(self, rows: Any, chosen: Any, key: Any, /) -> Any:
+        """Start new episodes with these keys in the rows that are chosen."""
+        ...
+
+    def step(self, rows: Any, action: Any, /) -> tuple[Any, Any]:
+        """Return the rows after a step, and (reward, terminated, truncated)."""
+        ...
+
+
+@runtime_checkable
+class Compilable(Protocol):
+    """Interface that the compiled sampler requires: environments that are pure functions."""
+
+    num_envs: int
+    """Number of environments in the batch."""
+    functions: RowFunctions
+    """Functions that reset and step the rows."""
+
+    @property
+    def rows(self) -> Any:
+        """Everything that the future of the batch depends on, with `observation` and `elapsed`."""
+        ...
+
+    @rows.setter
+    def rows(self, rows: Any, /) -> None: ...
+
+    def reset(self, ids: Ids, seeds: Int[np.ndarray, " env"], /) -> Observation:
+        """Start new episodes in environments `ids` and return their first observations."""
+        ...
+
+    def map_actions(self, actions: Any, /) -> Any:
+        """Return the environment's actions for actions that a policy sampled."""
+        ...
+
+    def check_finite(self, what: str, values: Any, /) -> None:
+        """Raise an error for the first row of `values` that is not finite."""
         ...

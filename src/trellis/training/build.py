@@ -16,6 +16,8 @@ from trellis.estimation.critic import Critic, LinearCritic, MLPCritic
 from trellis.estimation.surrogate import Estimator
 from trellis.policies.build import build_policy, require_fit, respect_mask
 from trellis.policies.policy import Policy
+from trellis.sampling.compiled import CompiledPath
+from trellis.sampling.environment import Compilable
 from trellis.sampling.proposals import Proposal
 from trellis.sampling.single_path import SinglePath
 from trellis.sampling.vine import Vine
@@ -156,7 +158,7 @@ def why_inexact(env: BatchEnv, *, starts_new_episodes: bool) -> str:
 
 def build_sampler(
     config: TrainConfig, env: BatchEnv, make_env: MakeEnv, model: Model, *, shard: int = 0
-) -> tuple[SinglePath | Vine, Estimator]:
+) -> tuple[SinglePath | CompiledPath | Vine, Estimator]:
     """Return the sampler, and the estimator of the surrogate that fits it.
 
     Args:
@@ -169,7 +171,13 @@ def build_sampler(
     policy, encode, sampling = model.policy, model.encode, config.sampling
     seed, gamma = config.seed, config.estimation.gamma
     if not sampling.is_vine:
-        sampler = SinglePath(env, policy, encode, sampling, seed=seed, shard=shard)
+        options = {"seed": seed, "shard": shard}
+        several = isinstance(model.encode, SeveralFeatures)
+        flat = len(model.moments_shape) == 1 and not several and not policy.carry_size
+        if flat and isinstance(env, Compilable):
+            sampler = CompiledPath(env, policy, encode, sampling, **options)
+        else:
+            sampler = SinglePath(env, policy, encode, sampling, **options)
         return sampler, Estimator.IMPORTANCE
     sampler = Vine(env, make_env, policy, encode, sampling, gamma=gamma, seed=seed, shard=shard)
     every = sampler.proposal is Proposal.EVERY

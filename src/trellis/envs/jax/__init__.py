@@ -1,0 +1,1 @@
+"""Environments written in JAX, as pure functions that run inside compiled programs."""

@@ -1,0 +1,69 @@
+"""Every JAX suite that is installed keeps the environment contract."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import trellis.envs
+from tests.envs import contract
+from trellis.envs.jax import batch as jax_batch
+from trellis.envs.jax import suites
+
+# Short episodes, so that environments that never terminate have ends too.
+LIMIT = 15
+IDS = (
+    *("gymnax/CartPole-v1", "gymnax/Pendulum-v1", "gymnax/Breakout-MinAtar"),
+    *("pgx/minatar-breakout", "pgx/2048", "jumanji/Snake-v1", "phys2d/CartPole-v1"),
+    *("navix/Navix-Empty-5x5-v0", "xminigrid/MiniGrid-Empty-5x5"),
+    *("brax/inverted_pendulum", "playground/CartpoleBalance"),
+    "craftax/Craftax-Classic-Symbolic-v1",
+)
+
+
+def maker(env_id):
+    suite = suites.suite_of(env_id)
+    skip = pytest.mark.skipif(not suites.installed(suite.module), reason=suite.install)
+    make = functools.partial(trellis.envs.make, env_id, max_episode_steps=LIMIT)
+    return pytest.param(make, marks=skip, id=env_id)
+
+
+every_suite = pytest.mark.parametrize("make", [maker(env_id) for env_id in IDS])
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@every_suite
+def test_the_contract_holds(make):
+    # One size for all, so that every program is compiled once.
+    contract.check_replay(make, pairs=12, num_envs=6, horizon=4)
+    contract.check_replay_of_ends(make, pairs=6, num_envs=6)
+    contract.check_mask(make, num_envs=6)
+    contract.check_seeds(make)
+    contract.check_handed_out(make, num_envs=6, steps=2)
+
+
+@every_suite
+def test_truncation_comes_when_the_count_says(make):
+    env, everyone, rng = make(6), np.arange(6), np.random.default_rng(0)
+    env.reset(everyone, everyone)
+    going, count = np.ones(6, bool), np.zeros(6, int)
+    for _ in range(LIMIT):
+        step = env.step(contract.random_actions(env, rng), going.copy())
+        count += going
+        assert (step.truncated == (going & (count == LIMIT))).all()
+        size = jax_batch._step_rows._cache_size()
+        going &= ~(step.terminated | step.truncated)
+    assert not going.any()
+    assert jax_batch._step_rows._cache_size() == size
+
+
+@every_suite
+def test_every_listed_name_exists(make):
+    env_id = make.args[0]
+    prefix, suite = env_id.partition("/")[0], suites.suite_of(env_id)
+    batch = trellis.envs.make(env_id, 1)
+    assert batch.env_id == env_id
+    if prefix in ("brax", "playground", "craftax"):
+        pytest.skip("these take long to make")
+    for name in suite.names:
+        assert trellis.envs.make(f"{prefix}/{name}", 1).num_envs == 1
