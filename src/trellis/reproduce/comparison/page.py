@@ -8,6 +8,7 @@ from trellis.reproduce import page
 from trellis.reproduce.comparison import figure
 from trellis.reproduce.comparison.findings import GAIN, SIMILAR, SOLVED, solved, title
 from trellis.reproduce.comparison.gait import EPISODES
+from trellis.reproduce.comparison.improvement import FOLDER
 from trellis.reproduce.comparison.plans import METHODS
 from trellis.reproduce.files import Record
 from trellis.reproduce.page import BLANK, Claim, Verdict, cell
@@ -49,7 +50,6 @@ FILES = {
     "scores.csv": "One row per task and method: return, interval, velocity, minutes.",
     "runs.csv": "One row per run, including the runs of the sweeps.",
     "claims.json": "Every claim with its verdict and every case.",
-    "improvement": "Gains of single iterations, as `trellis improvement RUN --json` printed them.",
     **{f"{name}.json": f"Scores of {title(name)}: settings, runs, evaluations." for name in SOLVED},
 }
 
@@ -85,7 +85,9 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
     for index, claim in enumerate(claims, start=1):
         if claim["findings"]:
             lines += _evidence(index, claim)
-    page.write(out, lines, FILES)
+    measured = sorted(path.relative_to(out).as_posix() for path in out.glob(f"{FOLDER}/*.json"))
+    about = "Gains of single iterations, as `trellis improvement RUN --json` printed them."
+    page.write(out, lines, FILES | dict.fromkeys(measured, about))
 
 
 def _row(index: int, claim: Record) -> Claim:
