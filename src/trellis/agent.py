@@ -1,6 +1,5 @@
 """The Python interface: `TRPO` with learn, predict, evaluate, save and load."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 
 from trellis import presets
 from trellis.agent_inputs import (
-    CALLABLE_PREFIX,
     EnvSource,
     batch_maker,
     callback_list,
@@ -19,25 +17,23 @@ from trellis.agent_inputs import (
     one_env_maker,
     plan,
     require_arguments,
-    with_best_policy,
 )
-from trellis.checkpoint_format import Checkpoint, Header
+from trellis.agent_loading import read_agent_for
+from trellis.agent_training import train_in_memory
+from trellis.checkpoint_format import Checkpoint
 from trellis.config import PolicyConfig, TrainConfig
 from trellis.config.changes import changed
 from trellis.envs.consent import require_consent
-from trellis.envs.sources import require_source
 from trellis.policies.policy import Policy
-from trellis.policies.saved import Actor, SavedPolicy, read_agent
+from trellis.policies.saved import Actor, SavedPolicy
 from trellis.runs.callback import Callback
 from trellis.runs.folder import as_json
-from trellis.runs.progress import make_progress
-from trellis.runs.run import advance, train_from
+from trellis.runs.run import train_from
 from trellis.runs.run_state import restore, save_agent
 from trellis.runs.trainers import make_trainer
 from trellis.spaces import Space
 from trellis.training.base import TrainerBase
 from trellis.training.build import env_maker
-from trellis.training.checkpoint_arrays import check_header, require_state
 from trellis.training.evaluation import Evaluation, Evaluator
 from trellis.training.pace import fitted
 from trellis.training.state import TrainState, from_arrays, get_parameters, with_parameters
@@ -183,18 +179,13 @@ class TRPO:
                 log_interval=log_interval,
             )
             return self
-        begun = (self._state.iteration, self._state.steps)
-        with make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress:
-            if progress_bar:
-                trainer.watch(progress.add_steps)
-            advance(
-                trainer,
-                self._state,
-                lambda state: config.is_over(state.iteration, state.steps),
-                [*callbacks, lambda _, metrics: progress.update(metrics)],
-                config=config,
-                eval_every=None if eval_every is None else config.eval_every,
-            )
+        train_in_memory(
+            *(trainer, self._state, config),
+            callbacks=callbacks,
+            eval_every=eval_every,
+            quiet=quiet,
+            log_interval=log_interval,
+        )
         return self
 
     def predict(
@@ -305,28 +296,7 @@ class TRPO:
         Returns:
             The agent, which can act and continue to learn.
         """
-
-        def check(config: TrainConfig, header: Header) -> None:
-            if env is None and config.env.startswith(CALLABLE_PREFIX):
-                raise ValueError(
-                    f"{path} was trained on {config.env}: pass it as load(path, env=…)"
-                )
-            check_header(config, header, policy)
-
-        if env is not None:
-            require_source(env, "TRPO.load(path, {})")
-        config, saved = read_agent(path, check)
-        if best:
-            saved = with_best_policy(saved, path)
-        name = config.env if env is None else env_name(env)
-        acting = SavedPolicy.from_checkpoint(saved, config, policy=policy)
-        require_state(saved.arrays, saved.values, config, acting.policy, acting.spaces)
-        other = name != config.env
-        if other:  # The snapshots of its environments mean nothing to another one.
-            config = dataclasses.replace(config, env=name)
-            acting = dataclasses.replace(acting, config=config)
-            arrays = {k: v for k, v in saved.arrays.items() if not k.startswith(("env/", "path/"))}
-            saved = saved._replace(arrays=arrays)
+        config, saved, acting, other = read_agent_for(path, env, policy, best=best)
         agent = cls.__new__(cls)
         agent._make_env, agent._checkpoint = batch_maker(env, config), saved
         agent._pace = ""

@@ -4,13 +4,10 @@ Forms that other libraries use but Trellis does not are errors with the line tha
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from trellis import envs
-from trellis.checkpoint_format import Checkpoint
 from trellis.config import TrainConfig
 from trellis.config.changes import POLICY_ADVICE, POLICY_NAMES
 from trellis.envs.jax.functional import FunctionalEnv
@@ -111,15 +108,3 @@ def plan(
         max_iterations=None if most is None else state.iteration + most,
         eval_every=config.eval_every if eval_every is None else eval_every,
     )
-
-
-def with_best_policy(saved: Checkpoint, path: str | Path) -> Checkpoint:
-    """Return a checkpoint whose policy is the one with the best evaluation."""
-    arrays = dict(saved.arrays)
-    if "best_theta" not in arrays:
-        warnings.warn(f"{path} has no evaluation yet; using its last policy", stacklevel=3)
-        return saved
-    arrays["theta"] = arrays["best_theta"]
-    for part in ("count", "mean", "squares"):
-        arrays[f"observation_moments/{part}"] = arrays[f"best_moments/{part}"]
-    return saved._replace(arrays=arrays)

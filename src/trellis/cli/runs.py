@@ -205,7 +205,7 @@ def config_of(run: Path) -> "TrainConfig":
 
 def require_id(env: str, source: Path) -> None:
     """Raise a ValueError if the environment of a run or file is a Python callable."""
-    from trellis.agent import CALLABLE_PREFIX
+    from trellis.agent_inputs import CALLABLE_PREFIX
 
     if env.startswith(CALLABLE_PREFIX):
         raise ValueError(

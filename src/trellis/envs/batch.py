@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from trellis.actions import ActionMap
 from trellis.envs.errors import BadValueError, EnvError, NotRestorableError
-from trellis.masks import MASK_KEY, factor_sizes, first_illegal, mask_size
+from trellis.envs.values import first_not_finite, leaves, row_without_action
+from trellis.masks import MASK_KEY, factor_sizes, mask_size
 from trellis.spaces import Observation
 
 Snapshot = Mapping[str, NDArray[Any]]
@@ -29,8 +30,6 @@ Snapshot = Mapping[str, NDArray[Any]]
 
 Rows may be indexed, repeated, and restored in another batch of the same environment.
 """
-LARGEST = float(np.finfo(np.float32).max)
-"""Largest finite number of float32."""
 
 
 class Restorability(enum.Enum):
@@ -203,14 +202,14 @@ class BatchEnv(abc.ABC):
             ids: Indices of the environments.
             acts: Whether each of them acts next, because its episode has not ended.
         """
-        masks = observation[MASK_KEY][acts].reshape(-1, sum(self._masked_factors))
-        row = first_illegal(masks, self._masked_factors)
-        if row is not None:
+        found = row_without_action(observation, acts, self._masked_factors)
+        if found is not None:
+            row, mask = found
             raise self.error(
                 BadValueError,
-                f"{MASK_KEY} allows no action ({masks[row]}): end the episode in such a state, or"
+                f"{MASK_KEY} allows no action ({mask}): end the episode in such a state, or"
                 " allow an action that does nothing",
-                int(ids[acts][row]),
+                int(ids[row]),
             )
 
     def map_actions(self, actions: NDArray[Any]) -> Any:
@@ -307,17 +306,10 @@ class BatchEnv(abc.ABC):
             values: Arrays with one row per environment.
             ids: Environments of the rows; all of the batch by default.
         """
-        for leaf in leaves(values):
-            # The sum of squares detects any NaN or infinity. It may also overflow by itself, so
-            # a large sum is checked again value by value.
-            if leaf.dtype.kind != "f" or float(np.vdot(leaf, leaf)) <= LARGEST**2:
-                continue
-            finite = np.abs(leaf) <= LARGEST
-            if finite.all():
-                continue
-            row = int(np.argmin(finite.reshape(len(leaf), -1).all(axis=1)))
+        found = first_not_finite(values)
+        if found is not None:
+            row, numbers = found
             index = row if ids is None else int(ids[row])
-            numbers = " ".join(str(leaf[row]).split())[:200]  # One line, however many there are.
             raise self.error(BadValueError, f"{what} is not finite: {numbers}", index)
 
     def error(
@@ -347,12 +339,3 @@ class BatchEnv(abc.ABC):
 
     def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
         """Do nothing by default, because deterministic dynamics have no random stream."""
-
-
-def leaves(observation: Observation) -> list[NDArray[Any]]:
-    """Return the arrays of an observation as a list, whatever its structure."""
-    if isinstance(observation, Mapping):
-        return [leaf for value in observation.values() for leaf in leaves(value)]
-    if isinstance(observation, tuple):
-        return [leaf for value in observation for leaf in leaves(value)]
-    return [observation]

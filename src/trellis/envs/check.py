@@ -18,10 +18,11 @@ from gymnasium import spaces
 
 from trellis.actions import ActionKind, action_kind, action_width
 from trellis.envs import lookup
-from trellis.envs.batch import BatchEnv, Restorability, leaves
+from trellis.envs.batch import BatchEnv, Restorability
 from trellis.envs.catalog import make
 from trellis.envs.errors import describe
 from trellis.envs.sources import require_source
+from trellis.envs.values import leaves
 from trellis.masks import MASK_KEY, make_legal, mask_size
 from trellis.spaces import observation_encoder
 

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from trellis.actions import flat_action
-from trellis.envs.batch import BatchEnv, leaves
+from trellis.envs.batch import BatchEnv
 from trellis.envs.catalog import make
 from trellis.envs.games import GAMES
 from trellis.envs.lookup import (
@@ -25,6 +25,7 @@ from trellis.envs.lookup import (
     SEEING,
     WITHOUT_VELOCITY,
 )
+from trellis.envs.values import leaves
 from trellis.spaces import row_of
 
 IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE, *WITHOUT_VELOCITY, *MEMORY_PROBES)

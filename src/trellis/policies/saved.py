@@ -9,7 +9,7 @@ folder: every array is checked for its name, type, shape and range before it is 
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,39 +17,16 @@ from typing import Any
 import numpy as np
 
 from trellis.actions import ActionMap
-from trellis.checkpoint_format import (
-    CHECKPOINTS,
-    Checkpoint,
-    Header,
-    MismatchError,
-    load_latest,
-    require_values,
-)
-from trellis.config import CONFIG_FILE, TrainConfig
-from trellis.config.file import (
-    LOG_FILE,
-    differences,
-    from_checkpoint,
-    read_run_config,
-    settings_json,
-)
-from trellis.masks import (
-    MASK_KEY,
-    OBSERVATION_KEY,
-    add_mask,
-    factor_sizes,
-    first_illegal,
-    mask_size,
-    read_mask,
-    without_mask,
-)
+from trellis.checkpoint_format import Checkpoint, Header, require_values
+from trellis.config import TrainConfig
 from trellis.moments import Moments
 from trellis.policies.acting import HAS_MEMORY, BatchActor
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
 from trellis.policies.pretrained import pretrained_folder
+from trellis.policies.saved_agent import read_agent
 from trellis.policies.saved_layout import read_count, read_layout, specs_of
-from trellis.safe_files import is_there
+from trellis.policies.saved_masks import require_legal, with_mask
 from trellis.space_json import same_layout
 from trellis.spaces import (
     Encoder,
@@ -226,10 +203,10 @@ class SavedPolicy:
         """Return the action and the next carry; None as a carry starts an episode."""
         actor = self.actor(rng, stochastic=None if deterministic is None else not deterministic)
         try:
-            observation = self._with_mask(observation, action_mask)
+            observation = with_mask(observation, action_mask, self.spaces)
             single = is_single(observation, self.spaces[0])
             batch = add_batch_axis(observation) if single else observation
-            self._require_legal(batch)
+            require_legal(batch, self.spaces)
             if carry is not None:
                 actor.carry = np.asarray(carry)[None] if single else np.asarray(carry)
             actions = self._action_map(actor(batch))
@@ -263,38 +240,6 @@ class SavedPolicy:
             stochastic,
         )
 
-    def _require_legal(self, observation: Any) -> None:
-        """Raise a ValueError if an observation of a batch allows no action."""
-        size = mask_size(self.spaces[0])
-        if size:
-            masks = np.reshape(observation[MASK_KEY], (-1, size))
-            row = first_illegal(masks, factor_sizes(self.spaces[1]))
-            if row is not None:
-                raise ValueError(f"the mask of row {row} allows no action")
-
-    def _with_mask(self, observation: Any, mask: Any) -> Any:
-        """Return the observation in the form of its space, which has a key for the mask."""
-        space = self.spaces[0]
-        if not mask_size(space):
-            if mask is not None:
-                raise ValueError("it was trained without action masks")
-            return observation
-        if isinstance(observation, Mapping) and MASK_KEY in observation and mask is None:
-            return observation
-        if mask is None:
-            raise ValueError(
-                "it was trained with action masks: pass the mask as action_mask=…, or in the"
-                f" observation's key {MASK_KEY!r}"
-            )
-        rest = {key for key in getattr(space, "spaces", {}) if key != MASK_KEY}
-        if rest == {OBSERVATION_KEY} and not isinstance(observation, Mapping):
-            observation = {OBSERVATION_KEY: observation}
-        inner = without_mask(space)
-        if is_single(observation, inner):
-            return add_mask(observation, read_mask(mask, self.spaces[1]))
-        rows = [read_mask(row, self.spaces[1]) for row in mask]
-        return add_mask(observation, np.stack(rows))
-
     def require_spaces(self, spaces: Spaces, env_id: str) -> None:
         """Raise a ValueError if an environment does not have the spaces of this policy."""
         for name, ours, theirs in zip(
@@ -324,64 +269,3 @@ class SavedPolicy:
     @functools.cached_property
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(self.config.seed)
-
-
-CheckAgent = Callable[[TrainConfig, Header], Collection[str] | None]
-"""A `CheckHeader` that also gets the settings."""
-
-
-def read_agent(
-    folder: str | Path, check: CheckAgent | None = None
-) -> tuple[TrainConfig, Checkpoint]:
-    """Read the settings and the newest checkpoint of a run or of a saved agent.
-
-    Args:
-        folder: The folder.
-        check: Decides, before arrays are read, whether they fit and which of them are needed.
-
-    Raises:
-        CheckpointError: There is no whole checkpoint, or it does not fit the settings.
-        ValueError: The settings are damaged or not valid.
-    """
-    folder, found = Path(folder), []
-    if not is_there(folder, CONFIG_FILE) and not is_there(folder, CHECKPOINTS):
-        raise FileNotFoundError(f"{folder} is not a run or a saved agent: it has no {CONFIG_FILE}")
-
-    def check_header(header: Header) -> Collection[str] | None:
-        found[:] = [_settings(folder, header.config)]
-        return None if check is None else check(found[0], header)
-
-    checkpoint = load_latest(folder / CHECKPOINTS, check_header)
-    return found[0], checkpoint
-
-
-def _settings(folder: Path, saved: Mapping[str, Any] | None) -> TrainConfig:
-    """Return the settings that go with a checkpoint, which holds `saved`.
-
-    A saved agent is replaced by replacing its checkpoint: the settings there count. A run may have
-    been extended since, which `config.json` knows; other settings have to be the same.
-    """
-    inside = None  # An earlier version wrote the checkpoint.
-    if saved is not None:
-        inside = from_checkpoint(saved, f"the checkpoint of {folder}")
-        if not is_there(folder, LOG_FILE):
-            return inside
-    try:
-        outside = read_run_config(folder)
-    except OSError as error:
-        reason = error.strerror or error
-        raise MismatchError(f"{folder / CONFIG_FILE} cannot be read: {reason}") from error
-    if inside is not None:
-        require_same_settings(folder, outside, inside)
-    return outside
-
-
-def require_same_settings(folder: Path, outside: TrainConfig, inside: TrainConfig) -> None:
-    """Raise `MismatchError` if `config.json` and a checkpoint of one run have other settings."""
-    found = differences(settings_json(outside), settings_json(inside))
-    if found:
-        words = "; ".join(f"{n} is {shown(o)}, there {shown(i)}" for n, o, i in found)
-        raise MismatchError(
-            f"{folder / CONFIG_FILE} has other settings than the checkpoint ({words}): it was"
-            " changed or belongs to another run. Restore it from a copy"
-        )

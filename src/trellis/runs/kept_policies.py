@@ -12,7 +12,8 @@ from pathlib import Path
 from trellis.checkpoint_format import CheckpointError, Header, checkpoint_folders, load
 from trellis.config import TrainConfig
 from trellis.config.file import from_checkpoint
-from trellis.policies.saved import SavedPolicy, require_same_settings
+from trellis.policies.saved import SavedPolicy
+from trellis.policies.saved_agent import require_same_settings
 from trellis.policies.saved_layout import describe, read_layout
 from trellis.runs.checkpoint import save
 from trellis.runs.folder import as_json

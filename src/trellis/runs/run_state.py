@@ -25,7 +25,7 @@ from trellis.checkpoint_format import (
 from trellis.config import TrainConfig
 from trellis.config.file import LOG_FILE, from_checkpoint, has_checksum
 from trellis.envs.errors import EnvError
-from trellis.policies.saved import require_same_settings
+from trellis.policies.saved_agent import require_same_settings
 from trellis.policies.saved_layout import read_count
 from trellis.runs.checkpoint import save, version_differences
 from trellis.runs.folder import (

@@ -22,8 +22,9 @@ from trellis.checkpoint_format import (
     require_values,
 )
 from trellis.config import TrainConfig
-from trellis.envs.batch import LARGEST, BatchEnv, Snapshot
+from trellis.envs.batch import BatchEnv, Snapshot
 from trellis.envs.errors import EnvError
+from trellis.envs.values import LARGEST
 from trellis.estimation.critic import Critic, LinearCritic
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy

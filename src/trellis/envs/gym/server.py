@@ -11,10 +11,11 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.envs.batch import Observation, Snapshot, leaves
+from trellis.envs.batch import Observation, Snapshot
 from trellis.envs.gym.answers import ObservationArrays
 from trellis.envs.gym.batch import GymBatch
 from trellis.envs.shared_arrays import SharedArrays
+from trellis.envs.values import leaves
 
 CURRENT = "current"
 """Name of the shared array that holds the environment that each worker is running."""

@@ -1,0 +1,56 @@
+"""Finds values of a batch that are not valid: not finite, or masks without a legal action."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trellis.masks import MASK_KEY, first_illegal
+from trellis.spaces import Observation
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest finite number of float32."""
+
+
+def leaves(observation: Observation) -> list[NDArray[Any]]:
+    """Return the arrays of an observation as a list, whatever its structure."""
+    if isinstance(observation, Mapping):
+        return [leaf for value in observation.values() for leaf in leaves(value)]
+    if isinstance(observation, tuple):
+        return [leaf for value in observation for leaf in leaves(value)]
+    return [observation]
+
+
+def first_not_finite(values: Observation) -> tuple[int, str] | None:
+    """Return the first row that is not finite in float32, with its numbers; None if all are.
+
+    Args:
+        values: Arrays with one row per environment.
+    """
+    for leaf in leaves(values):
+        # The sum of squares detects any NaN or infinity. It may also overflow by itself, so a
+        # large sum is checked again value by value.
+        if leaf.dtype.kind != "f" or float(np.vdot(leaf, leaf)) <= LARGEST**2:
+            continue
+        finite = np.abs(leaf) <= LARGEST
+        if finite.all():
+            continue
+        row = int(np.argmin(finite.reshape(len(leaf), -1).all(axis=1)))
+        return row, " ".join(str(leaf[row]).split())[:200]  # One line, however many there are.
+    return None
+
+
+def row_without_action(
+    observation: Any, acts: NDArray[np.bool_], factors: Sequence[int]
+) -> tuple[int, NDArray[Any]] | None:
+    """Return the first row whose mask allows no action, with that mask; None if all allow one.
+
+    Args:
+        observation: Observations with a key for the mask, one row per environment.
+        acts: Rows that act next, because their episodes have not ended.
+        factors: Sizes of the factors of an action.
+    """
+    masks = observation[MASK_KEY][acts].reshape(-1, sum(factors))
+    row = first_illegal(masks, tuple(factors))
+    return None if row is None else (int(np.flatnonzero(acts)[row]), masks[row])
