@@ -106,6 +106,12 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     assert "[Line search (small)](#line-search-small)" in both
     with pytest.raises(ResultsError, match="leave out --report-only"):
         ablations.Ablations(tmp_path / "empty", report_only=True).write_pages()
+    # The runs are gone, but their logs are kept: nothing is trained again.
+    shutil.rmtree(tmp_path / "comparison")
+    again = ablations.Ablations(out, seeds=2, scale=0.1, runs=runs).run(said.append)
+    assert said[-1] == said[0]
+    assert [claim["verdict"] for claim in again["claims"]] == ["holds"] * 4
+    assert not runs.exists()
 
 
 def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):

@@ -16,6 +16,14 @@ from trellis.reproduce.ablations.page import JSON
 from trellis.reproduce.ablations.plans import PARTS, VARIATIONS, Variation
 from trellis.reproduce.ablations.scores import variation_record
 from trellis.reproduce.comparison import plans as comparison
+from trellis.reproduce.comparison.kept_logs import Role
+from trellis.reproduce.comparison.kept_runs import (
+    all_logs,
+    as_kept,
+    finish_method,
+    keep_run,
+    log_of,
+)
 from trellis.reproduce.comparison.plans import METHODS, TASKS
 from trellis.reproduce.experiment import TrainingExperiment, command, look_up, require_scale
 from trellis.reproduce.files import Record
@@ -25,6 +33,8 @@ from trellis.runs.folder import locked
 
 LOCK_SECONDS = 60.0
 """Longest time to wait for another command that writes results."""
+ROLE: Role = "swept"
+"""Role of the kept logs: their last policies are not evaluated."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +62,15 @@ class Ablations(TrainingExperiment):
         """Train the missing runs, and write the data files, the figure and the page."""
         self._kept()  # Raises before any run starts.
         planned = [(v, self.plans(v)) for v in VARIATIONS if v.group in self.parts]
-        once = {plan.folder: plan for _, of in planned for plan in of}
-        execute(list(once.values()), self.parallel, say)
+        once = {plan.folder: (plan, _stem(v)) for v, of in planned for plan in of}
+
+        def keep_ended(plan: RunPlan) -> None:
+            keep_run(self.out, self.task, once[plan.folder][1], log_of(plan, ROLE, None))
+
+        execute([plan for plan, _ in once.values()], self.parallel, say, keep_ended)
+        for variation, of in planned:
+            logs = [log_of(plan, ROLE, None) for plan in of]
+            finish_method(self.out, self.task, _stem(variation), logs)
         maker = files.made_by(command(self))
         found = [{**variation_record(variation, of), **maker} for variation, of in planned]
         self.out.mkdir(parents=True, exist_ok=True)
@@ -87,17 +104,21 @@ class Ablations(TrainingExperiment):
         page.write(self.out.parent if in_subfolder else self.out)
 
     def plans(self, variation: Variation) -> list[RunPlan]:
-        """Return one run per seed; unchanged runs are those of the comparison."""
-        task, method = (
-            TASKS[self.task],
-            METHODS["kl-penalty" if variation.group == "penalty" else "trpo"],
-        )
+        """Return one run per seed; unchanged runs are those of the comparison.
+
+        A run whose log is kept in the results is not trained again.
+        """
+        task = TASKS[self.task]
+        method = METHODS["kl-penalty" if variation.group == "penalty" else "trpo"]
         config = comparison.settings(task, method, self.scale, **variation.changes)
-        runs, name = self.runs, variation.name
-        if not variation.changes:
-            runs, name = self.runs.parent / "comparison", method.name
+        runs = self.runs if variation.changes else self.runs.parent / "comparison"
+        name = _stem(variation)
         stem = runs / comparison.folder(task, self.scale) / name
-        return self.plan_seeds(stem, config, range(self.seeds))
+        logs = all_logs(self.out, self.task, name)
+        return [
+            plan if plan.has_started else as_kept(plan, ROLE, logs)
+            for plan in self.plan_seeds(stem, config, range(self.seeds))
+        ]
 
     def _kept(self) -> list[dict[str, Any]]:
         """Return the earlier results of other parts in the folder.
@@ -121,6 +142,11 @@ class Ablations(TrainingExperiment):
                 " with --out, or move the file away"
             )
         return [row for row in before["rows"] if row not in replaced]
+
+
+def _stem(variation: Variation) -> str:
+    """Return the name of a variation's runs without their seed."""
+    return variation.name if variation.changes else "trpo"
 
 
 def write_table(rows: Sequence[Record], path: Path) -> None:
