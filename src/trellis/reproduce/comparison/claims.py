@@ -61,11 +61,14 @@ class PaperClaim:
 
 
 CLAIMS = (
-    PaperClaim(
-        "abstract",
-        "TRPO tends to improve in every iteration",
-        "TRPO tends to give monotonic improvement",
-        *(improves, list_improvements, BOTH, TASKS),
+    *(
+        PaperClaim(
+            "abstract",
+            f"{name} TRPO tends to improve in every iteration",
+            "TRPO tends to give monotonic improvement",
+            *(improves, list_improvements, (kind,), TASKS),
+        )
+        for name, kind in (("Single-path", SINGLE_PATH), ("Vine", VINE))
     ),
     PaperClaim(
         "abstract",
