@@ -42,30 +42,25 @@ def advantages(samples, **settings):
     return state_batch(samples, values, estimated.values, settings).value.reshape(values.shape)
 
 
-def test_the_mean_of_the_other_paths_is_subtracted():
-    rng = np.random.default_rng(1)
-    q, age = rng.normal(size=(30, 4)), rng.integers(0, 20, size=(30, 4))
+def test_the_mean_of_the_other_environments_is_subtracted():
+    q = np.random.default_rng(1).normal(size=(30, 4))
     expected = np.empty_like(q)
-    for place in np.ndindex(q.shape):
-        same = age == age[place]
-        same[place] = False
-        expected[place] = q[place] - (q[same].mean() if same.any() else q[place])
-    moments = TimeMoments.of(q, age)
-    np.testing.assert_allclose(moments.advantages(q, age), expected, atol=1e-12)
+    for time, env in np.ndindex(q.shape):
+        expected[time, env] = q[time, env] - np.delete(q[time], env).mean()
+    moments = TimeMoments.of(q)
+    np.testing.assert_allclose(moments.advantages(q), expected, atol=1e-12)
     direct = Moments.of(expected)
     np.testing.assert_allclose(moments.of_advantages.squares, direct.squares, rtol=1e-12)
     np.testing.assert_allclose(moments.of_advantages.mean, direct.mean, atol=1e-12)
     assert moments.of_advantages.count == direct.count
+    assert not TimeMoments.of(q[:, :1]).advantages(q[:, :1]).any()
 
 
 def test_shards_share_their_baseline():
-    """Two shards, whose longest episodes differ, together have the moments of the whole."""
-    rng = np.random.default_rng(1)
-    q, age = rng.normal(size=(30, 4)), rng.integers(0, 20, size=(30, 4))
-    age[:, 2:] //= 2
-    parts = [TimeMoments.of(q[:, part], age[:, part]) for part in (slice(0, 2), slice(2, 4))]
+    q = np.random.default_rng(1).normal(size=(30, 5))
+    parts = [TimeMoments.of(q[:, part]) for part in (slice(0, 2), slice(2, 5))]
     for merged in (merge_answers(*parts), merge_answers(*parts[::-1])):
-        whole = TimeMoments.of(q, age)
+        whole = TimeMoments.of(q)
         for name in ("count", "mean", "squares"):
             np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), atol=1e-12)
 
@@ -80,10 +75,9 @@ def test_a_shard_of_one_path_is_compared_with_the_other_shards():
     values = team.estimate({}, 1.0).values
     found = np.stack([shard._batch(values).value[:, 0] for shard in team.shards], axis=1)
     q = np.concatenate([shard._values for shard in team.shards], axis=1)
-    age = np.concatenate([shard._samples.age for shard in team.shards], axis=1)
     team.close()
     assert np.ptp(found) > 0
-    np.testing.assert_allclose(found, TimeMoments.of(q, age).advantages(q, age), atol=1e-6)
+    np.testing.assert_allclose(found, TimeMoments.of(q).advantages(q), atol=1e-6)
 
 
 def test_presets_of_the_paper_choose_the_baseline():
@@ -103,6 +97,19 @@ def test_truncation_leaves_no_noise_where_all_rewards_are_1(baseline, is_zero):
     assert (np.abs(found).max() < 1e-4) == is_zero
 
 
+def test_a_path_that_follows_a_short_one_is_compared_at_equal_time_left():
+    """All rewards are 1, and one path starts late: it has no advantage in what is left."""
+    times, envs = 50, 6
+    age = np.tile(np.arange(times)[:, None], envs)
+    age[30:, 0] -= 30
+    ended = np.zeros((times, envs), bool)
+    ended[29, 0] = ended[-1] = True
+    samples = samples_of(np.ones((times, envs), np.float32), age, ended)
+    found = advantages(samples, baseline="time", advantages="center")
+    np.testing.assert_allclose(found[30:], 0.0, atol=1e-4)
+    assert (found[:30, 0] < -1).all()  # It ended early.
+
+
 def test_no_baseline_leaves_the_returns():
     rng = np.random.default_rng(2)
     age = np.tile(np.arange(8)[:, None], 3)
@@ -120,8 +127,8 @@ def test_the_gradient_stays_unbiased_in_a_bandit():
     action = rng.random((batches, paths)) < p
     reward = np.where(action, 2.0, -1.0) + 5.0
     score = np.where(action, 1 - p, -p)
-    age = np.broadcast_to(np.arange(batches)[:, None], action.shape)  # Each batch is a time step.
-    products = (TimeMoments.of(reward, age).advantages(reward, age) * score).mean(axis=1)
+    # Each batch is a time step.
+    products = (TimeMoments.of(reward).advantages(reward) * score).mean(axis=1)
     exact = p * (1 - p) * 3.0
     error = products.std() / np.sqrt(batches)
     assert abs(products.mean() - exact) < 4 * error

@@ -147,15 +147,18 @@ def cart_pole_batches():
     """Ten iterations of TRPO on the paper's cart-pole, with six parameters: θ_old and the batch."""
     config = presets.resolve("trellis/PaperCartPole-v0", "paper/cartpole")
     config = dataclasses.replace(
-        config, sampling=dataclasses.replace(config.sampling, num_envs=1), seed=100
+        config,
+        sampling=dataclasses.replace(config.sampling, num_envs=1),
+        estimation=dataclasses.replace(config.estimation, baseline="constant"),
+        seed=100,
     )
     trainer = Trainer(config)
     state, batches = trainer.start(), []
     step = TrustRegion.step
 
-    def recorded(region, theta, batch, rng):
+    def recorded(region, theta, batch, *rest):
         batches.append((theta, batch))
-        return step(region, theta, batch, rng)
+        return step(region, theta, batch, *rest)
 
     with mock.patch.object(TrustRegion, "step", recorded):
         for _ in range(10):

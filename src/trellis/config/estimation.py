@@ -31,8 +31,8 @@ class EstimationConfig(Checked):
     critic: Literal["none", "linear", "mlp"] = "mlp"
     """Model of V(s): none (the paper), linear (least squares on features) or mlp (a network)."""
     baseline: Literal["none", "constant", "time"] = "constant"
-    """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other paths at
-    the same time of their episodes). Only single path without a critic uses it."""
+    """Baseline of Q̂: none, constant (the mean of the batch) or time (the mean of the other
+    environments at the same time step). Only single path without a critic uses it."""
     horizon: int | None = field(default=None, metadata=AT_LEAST_1)
     """Number of rewards in Q̂ of single path without a critic. Default: all of the path."""
     critic_memory: bool = True

@@ -129,7 +129,7 @@ def estimate(
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma, settings.horizon)
         if settings.baseline == "time":
-            return advantage, Estimated(TimeMoments.of(advantage, samples.age), critic_fit)
+            return advantage, Estimated(TimeMoments.of(advantage), critic_fit)
     return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
 
 
@@ -241,7 +241,7 @@ def _flat_batch(
     """Return the batch of all states in (time, environment) order."""
     weight = state_weights(samples, settings.gamma if settings.discount_states else 1.0)
     if isinstance(moments, TimeMoments):
-        values, moments = moments.advantages(values, samples.age), moments.of_advantages
+        values, moments = moments.advantages(values), moments.of_advantages
     if samples.branches is not None:
         legal = samples.branches.legal
         if legal is not None:
