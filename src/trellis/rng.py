@@ -1,4 +1,4 @@
-"""Provides random streams, each a pure function of (seed, purpose, iteration, shard).
+"""Provides random streams, each a pure function of (seed, purpose, iteration, shard, lane).
 
 No stream carries state from one iteration to the next, and no two uses share a stream. Common
 random numbers (Sec. 5.2), exact resume and exact recovery of a lost worker follow from this rule.
@@ -26,23 +26,25 @@ class Purpose(enum.IntEnum):
 
 
 def stream(
-    seed: int, purpose: Purpose, *, iteration: int = 0, shard: int = 0
+    seed: int, purpose: Purpose, *, iteration: int = 0, shard: int = 0, lane: int | None = None
 ) -> np.random.Generator:
-    """Return the generator for one purpose in one iteration of one shard.
+    """Return the generator for one purpose in one iteration of one shard, or of a lane of it.
 
     Args:
         seed: Seed of the run.
         purpose: What the numbers are for.
         iteration: Index of the iteration.
         shard: Index of the shard.
+        lane: Index of the lane; None for the whole shard.
 
     Example:
         >>> stream(0, Purpose.ACTIONS, iteration=3).integers(100, size=3).tolist()
         [9, 30, 45]
     """
-    return np.random.default_rng(
-        np.random.SeedSequence(seed, spawn_key=(int(purpose), iteration, shard))
+    key = (
+        (int(purpose), iteration, shard) if lane is None else (int(purpose), iteration, shard, lane)
     )
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

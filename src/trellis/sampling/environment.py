@@ -104,6 +104,32 @@ class Branching(Steppable, Protocol):
         ...
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """Environments in groups (lanes) that are batches of their own, for a thread each."""
+
+    num_envs: int
+    """Number of environments in the batch."""
+    lane_threads: int
+    """Number of threads that lanes may use."""
+
+    @property
+    def divided(self) -> Sequence[tuple[slice, Branching]]:
+        """Environments of each lane, and a batch of them, which has states of its own.
+
+        The lanes do not depend on the number of threads. One lane is the batch itself.
+        """
+        ...
+
+    def snapshot(self, ids: Ids, /) -> Snapshot:
+        """Return everything that the future of environments `ids` depends on."""
+        ...
+
+    def restore(self, ids: Ids, snapshot: Snapshot, /) -> Observation:
+        """Restore a snapshot in environments `ids` and return its observations."""
+        ...
+
+
 class RowFunctions(Protocol):
     """Pure functions of everything that a batch depends on, its rows; JAX can compile them."""
 

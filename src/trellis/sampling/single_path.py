@@ -7,8 +7,11 @@ replaces one that ends early, so the number of simulator steps is fixed.
 
 The policy runs in NumPy beside the simulator, because for networks of this size a call into a
 compiled program costs more than the arithmetic. Some batches have several lanes (groups of
-environments): the policy acts in one lane while the others step.
+environments). Either each lane has a thread of its own (`lanes.py`), or the policy acts in one lane
+while the others step.
 """
+
+import functools
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +22,8 @@ from trellis.policies.normalizer import Normalizer
 from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
 from trellis.sampling.buffers import RolloutBuffer
-from trellis.sampling.environment import Lanes, Steppable, StepResult
+from trellis.sampling.environment import Divisible, Lanes, Steppable, StepResult
+from trellis.sampling.lanes import Lookout, join_samples, join_states, run_lanes, state_of_lane
 from trellis.sampling.samples import PathState, Samples
 from trellis.spaces import Encoder
 
@@ -47,7 +51,6 @@ class SinglePath:
         shard: int = 0,
     ):
         self._env, self._policy, self._encode = env, policy, encode
-        self._lanes = env if isinstance(env, Lanes) else _OneLane(env)
         self._steps, self._new_episodes = sampling.path_length, sampling.starts_new_episodes
         self._seed, self._shard = seed, shard
 
@@ -69,38 +72,86 @@ class SinglePath:
         Returns:
             The samples, and the state for the next iteration.
         """
-        resets = stream(self._seed, Purpose.RESETS, iteration=iteration, shard=self._shard)
-        actions = stream(self._seed, Purpose.ACTIONS, iteration=iteration, shard=self._shard)
-        policy, distribution = self._policy, self._policy.distribution
+        resets = self._stream(Purpose.RESETS, iteration)
         num_envs = self._env.num_envs
-        noise = distribution.noise(actions, (self._steps, num_envs))
-        weights, free = self._policy.unflatten(theta)
-
-        def reset(ids: np.ndarray) -> np.ndarray:
-            seeds = resets.integers(2**31, size=len(ids))
-            return self._encode(self._env.reset(ids, seeds))
-
+        noise = self._policy.distribution.noise(
+            self._stream(Purpose.ACTIONS, iteration), (self._steps, num_envs)
+        )
         with one_blas_thread():
             if state is None or self._new_episodes:
-                first = reset(np.arange(num_envs))
+                ids = np.arange(num_envs)
+                first = self._encode(self._env.reset(ids, _seeds(resets, ids)))
                 zeros = np.zeros(num_envs, np.int64), np.zeros(num_envs)
-                state = PathState(first, *zeros, policy.initial_carry(num_envs))
-            buffer = RolloutBuffer(state, self._steps, normalize)
-            for t in range(self._steps + 1):
-                for index, lane in enumerate(self._lanes.lanes):
-                    if t > 0:
-                        step = self._lanes.receive(index)
-                        ended = buffer.add_step(t - 1, lane, self._encode(step.observation), step)
-                        if len(ended):
-                            buffer.start_episodes(ended, reset(ended))
-                    if t < self._steps:
-                        inputs, carry = buffer.gather(t, lane), buffer.carry(lane)
-                        outputs, carry = policy.advance(weights, inputs, carry)
-                        params = distribution.params(outputs, free)
-                        action = distribution.sample(params, noise[t, lane])
-                        buffer.add_action(t, lane, outputs, action, carry)
-                        self._lanes.send(index, action)
-            return buffer.samples(distribution, free), buffer.state
+                state = PathState(first, *zeros, self._policy.initial_carry(num_envs))
+            if isinstance(self._env, Divisible) and len(self._env.divided) > 1:
+                return self._collect_lanes(self._env, theta, normalize, state, noise, iteration)
+            return self._collect(self._env, theta, normalize, state, noise, resets, Lookout())
+
+    def _collect_lanes(
+        self,
+        env: Divisible,
+        theta: np.ndarray,
+        normalize: Normalizer,
+        state: PathState,
+        noise: np.ndarray,
+        iteration: int,
+    ) -> tuple[Samples, PathState]:
+        """Collect every lane in a thread of its own and return all samples together."""
+        lookout, calls = Lookout(), []
+        for index, (rows, lane) in enumerate(env.divided):
+            lane.restore(np.arange(lane.num_envs), env.snapshot(np.arange(rows.start, rows.stop)))
+            resets = self._stream(Purpose.RESETS, iteration, lane=index)
+            part = state_of_lane(state, rows), noise[:, rows], resets, lookout
+            calls.append(functools.partial(self._collect, lane, theta, normalize, *part))
+        parts = run_lanes(calls, lookout, threads=env.lane_threads)
+        for rows, lane in env.divided:
+            snapshot = lane.snapshot(np.arange(lane.num_envs))
+            env.restore(np.arange(rows.start, rows.stop), snapshot)
+        samples, states = zip(*parts, strict=True)
+        return join_samples(samples), join_states(states)
+
+    def _collect(
+        self,
+        env: Steppable,
+        theta: np.ndarray,
+        normalize: Normalizer,
+        state: PathState,
+        noise: np.ndarray,
+        resets: np.random.Generator,
+        lookout: Lookout,
+    ) -> tuple[Samples, PathState]:
+        """Collect the samples of a batch, or of one lane, in this thread."""
+        policy, distribution, encode = self._policy, self._policy.distribution, self._encode
+        weights, free = policy.unflatten(theta)
+        lanes = env if isinstance(env, Lanes) else _OneLane(env)
+        buffer = RolloutBuffer(state, self._steps, normalize)
+        for t in range(self._steps + 1):
+            lookout.check()
+            for index, lane in enumerate(lanes.lanes):
+                if t > 0:
+                    step = lanes.receive(index)
+                    ended = buffer.add_step(t - 1, lane, encode(step.observation), step)
+                    if len(ended):
+                        first = encode(env.reset(ended, _seeds(resets, ended)))
+                        buffer.start_episodes(ended, first)
+                if t < self._steps:
+                    inputs, carry = buffer.gather(t, lane), buffer.carry(lane)
+                    outputs, carry = policy.advance(weights, inputs, carry)
+                    params = distribution.params(outputs, free)
+                    action = distribution.sample(params, noise[t, lane])
+                    buffer.add_action(t, lane, outputs, action, carry)
+                    lanes.send(index, action)
+        return buffer.samples(distribution, free), buffer.state
+
+    def _stream(
+        self, purpose: Purpose, iteration: int, lane: int | None = None
+    ) -> np.random.Generator:
+        return stream(self._seed, purpose, iteration=iteration, shard=self._shard, lane=lane)
+
+
+def _seeds(rng: np.random.Generator, ids: np.ndarray) -> np.ndarray:
+    """Return a seed for the next episode of each environment."""
+    return rng.integers(2**31, size=len(ids))
 
 
 class _OneLane:

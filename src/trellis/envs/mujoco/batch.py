@@ -1,9 +1,12 @@
 """Runs any MuJoCo task as a batch: physics in `mujoco.batch.Batch`, the rest in NumPy.
 
 A simulation is one row of `Batch.state`, which is MuJoCo's full integration state including its
-warm start. So `snapshot` and `restore` copy rows.
+warm start. So `snapshot` and `restore` copy rows. A batch can be divided into two lanes, which are
+batches of their own for two threads.
 """
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +16,17 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
-from trellis.envs.errors import EnvRaisedError
+from trellis.envs.errors import EnvError, EnvRaisedError
 from trellis.envs.mujoco.contact_batch import ContactBatch
 from trellis.envs.mujoco.task import Batch, MujocoTask, Physics, SimulationError, Values, model_path
 
 # pyright: reportAttributeAccessIssue=false
 # MuJoCo's bindings come without type stubs.
+
+LANES = 2
+"""Number of lanes. It does not depend on the number of cores, because samples depend on it."""
+LEAST_ENVS = 16
+"""Number of environments from which on a batch is divided."""
 
 
 class MujocoBatch(BatchEnv):
@@ -29,6 +37,8 @@ class MujocoBatch(BatchEnv):
         task: The task.
         num_envs: Size of the batch.
         nthread: Number of threads; 0 for all cores. It does not change the results.
+        model: Model of another batch of the same task, to share; by default it is loaded.
+        first: Index of the first environment in the whole batch, for error messages of lanes.
         **options: Options of the task, and `xml_file`, `frame_skip` and `max_episode_steps`,
             which every task has.
     """
@@ -36,16 +46,25 @@ class MujocoBatch(BatchEnv):
     restorability = Restorability.SERIALIZABLE
 
     def __init__(
-        self, env_id: str, task: MujocoTask, num_envs: int, *, nthread: int = 0, **options: Any
+        self,
+        env_id: str,
+        task: MujocoTask,
+        num_envs: int,
+        *,
+        nthread: int = 0,
+        model: mujoco.MjModel | None = None,
+        first: int = 0,
+        **options: Any,
     ):
-        self.task = task
+        self.task, self._given, self._first = task, options, first
         self.options = task.with_options(env_id, options)
-        self.model = task.load(str(model_path(self.options.xml_file)), self.options)
+        self.model = model or task.load(str(model_path(self.options.xml_file)), self.options)
         if self.model.ntree == 1:
             # One tree is one island: the search for islands costs time and changes no bit.
             self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND.value
         simulations = ContactBatch if task.contact_forces else Batch
         self._batch = simulations(self.model, num_envs, nthread)
+        self.lane_threads = self._batch.nthread
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._state = self._batch.state
         self._initial = self._state[0].copy()
@@ -77,6 +96,30 @@ class MujocoBatch(BatchEnv):
             spaces.Box(low, high, dtype=np.float32),
             max_episode_steps=self.options.max_episode_steps,
         )
+
+    @functools.cached_property
+    def divided(self) -> list[tuple[slice, "MujocoBatch"]]:
+        """Lanes of the batch: their environments, and a batch of them with states of its own."""
+        if self.num_envs < LEAST_ENVS:
+            return [(slice(0, self.num_envs), self)]
+        edges = [self.num_envs * index // LANES for index in range(LANES + 1)]
+        nthread = max(self.lane_threads // LANES, 1)
+
+        def lane(start: int, stop: int) -> MujocoBatch:
+            shared = {"nthread": nthread, "model": self.model, "first": start, **self._given}
+            return MujocoBatch(self.env_id, self.task, stop - start, **shared)
+
+        return [(slice(*pair), lane(*pair)) for pair in itertools.pairwise(edges)]
+
+    def error(
+        self, kind: type[EnvError], reason: str, index: int = 0, step: int | None = None
+    ) -> EnvError:
+        """Return an error about environment `index`, numbered as in the whole batch."""
+        found = super().error(kind, reason, index, step)
+        if not self._first:
+            return found
+        where = {"env_id": self.env_id, "step": found.step, "seed": found.seed}
+        return kind(reason, index=self._first + index, **where)
 
     def _reset(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> Values:
         coordinates = np.concatenate(self.task.start(seeds, self.model, self.options), axis=1)
