@@ -76,8 +76,11 @@ class RayTeam(Team):
         reward_scale: float,
         gain: float = 0.0,
         learning_rate: float | None = None,
+        *,
+        fit_later: bool = False,
     ) -> Estimated:
         """Compute advantages or Q-values with the present critic, then fit the critic."""
+        del fit_later  # Workers send the critic with the estimates.
         given = critic, reward_scale, gain, learning_rate
         return self.group.ask("estimate", lambda team: team.estimate(*given), changes_shards=True)
 

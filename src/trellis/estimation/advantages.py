@@ -7,15 +7,14 @@ L; the mean KL and the Fisher matrix use all states of the trunks (Sec. 5.2).
 """
 
 import functools
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from trellis.config import EstimationConfig
 from trellis.estimation.baseline import TimeMoments, ValueMoments
-from trellis.estimation.critic import Critic, CriticState, average_critics
+from trellis.estimation.critic import Critic, CriticState
+from trellis.estimation.estimates import CriticFit, Estimate, Estimated, fit_critic
 from trellis.estimation.returns import (
     ValueFunction,
     continued_values,
@@ -29,45 +28,7 @@ from trellis.moments import Moments
 from trellis.policies.sequences import Sequences
 from trellis.sampling.samples import Branches, Carries, Samples
 
-
-@dataclass(frozen=True)
-class CriticFit:
-    """Result of the critic fit on one iteration's samples."""
-
-    critic: CriticState
-    """State of the fitted critic."""
-    loss: Moments
-    """Mean squared error during the fit; its count is the number of samples."""
-    advantage: Moments
-    """Moments of the advantages, which the critic before the fit did not explain."""
-    target: Moments
-    """Moments of the returns that the critic was fitted to."""
-
-    def merge(self, other: "CriticFit") -> "CriticFit":
-        """Return the combined fit of two shards; critics are averaged, weighted by samples."""
-        loss = self.loss.merge(other.loss)
-        return CriticFit(
-            average_critics(self.critic, other.critic, float(other.loss.count / loss.count)),
-            loss,
-            self.advantage.merge(other.advantage),
-            self.target.merge(other.target),
-        )
-
-    @property
-    def explained_variance(self) -> float | None:
-        """Explained variance, 1 − Var(advantage)/Var(return); None if all returns are equal."""
-        total = self.target.variance
-        return float(1 - self.advantage.variance / total) if total > 0 else None
-
-
-class Estimated(NamedTuple):
-    """Statistics of the estimated values of one iteration."""
-
-    values: ValueMoments
-    """Moments of the advantages; with vine, of the differences among the actions of a state; with
-    the time baseline, of Q̂ at every time."""
-    critic_fit: CriticFit | None
-    """The critic fit; None without a critic."""
+__all__ = ["CriticFit", "Estimate", "Estimated", "estimate", "estimate_values", "state_batch"]
 
 
 def estimate(
@@ -84,6 +45,39 @@ def estimate(
 ) -> tuple[np.ndarray, Estimated]:
     """Estimate advantages or Q-values with the current critic, then fit the critic.
 
+    It takes the arguments of `estimate_values`.
+
+    Returns:
+        The values, and their statistics with the critic fit.
+    """
+    values, moments, fit = estimate_values(
+        samples,
+        critic,
+        state,
+        settings,
+        reward_scale=reward_scale,
+        cut_value=cut_value,
+        gain=gain,
+        learning_rate=learning_rate,
+        rng=rng,
+    )
+    return values, Estimated(moments, None if fit is None else fit())
+
+
+def estimate_values(
+    samples: Samples,
+    critic: Critic | None,
+    state: CriticState,
+    settings: EstimationConfig,
+    *,
+    reward_scale: float = 1.0,
+    cut_value: float = 0.0,
+    gain: float = 0.0,
+    learning_rate: float | None = None,
+    rng: np.random.Generator,
+) -> Estimate:
+    """Estimate advantages or Q-values with the current critic.
+
     Args:
         samples: Samples of one iteration.
         critic: Description of the critic, or None.
@@ -94,16 +88,12 @@ def estimate(
         gain: Mean of `continuing_rewards` over all shards, which criterion average needs.
         learning_rate: Learning rate of the critic; None for that of the settings.
         rng: Source of the order of minibatches in the fit.
-
-    Returns:
-        Advantages (time, env) of single paths, before a baseline is subtracted, or Q-values (state,
-        action) of vine's rollouts; and their statistics with the critic fit.
     """
     if settings.critic_memory:
         samples = with_carries(samples)
     average = settings.criterion == "average"
     reward = (continuing_rewards(samples, settings) if average else samples.reward) / reward_scale
-    advantage = critic_fit = value_of = None
+    advantage = fit = value_of = None
     if critic is not None:
         value_of = functools.partial(critic.predict, state)
         value = value_of(samples.observation, samples.age)
@@ -118,19 +108,16 @@ def estimate(
         if average:  # Only differences of values count. A mean of 0 keeps them from drifting.
             target = target - target.mean(dtype=np.float64).astype(target.dtype)
         observation = samples.observation.reshape(target.size, -1)
-        fitted, loss = critic.fit(
-            state, observation, samples.age.ravel(), target, rng, learning_rate
-        )
-        loss = Moments.of_mean(loss, target.size)
-        critic_fit = CriticFit(fitted, loss, Moments.of(advantage), Moments.of(target))
+        data = state, observation, samples.age.ravel(), target, rng, learning_rate
+        fit = functools.partial(fit_critic, critic, data, advantage)
     if samples.branches is not None:
         q = rollout_values(samples.branches, reward_scale, value_of, cut_value)
-        return q, Estimated(moments_by_state(q, samples.branches.legal), critic_fit)
+        return Estimate(q, moments_by_state(q, samples.branches.legal), fit)
     if advantage is None:
         advantage = path_returns(reward, samples, settings.gamma, settings.horizon)
         if settings.baseline == "time":
-            return advantage, Estimated(TimeMoments.of(advantage), critic_fit)
-    return advantage, Estimated(moments_of_advantages(advantage), critic_fit)
+            return Estimate(advantage, TimeMoments.of(advantage), fit)
+    return Estimate(advantage, moments_of_advantages(advantage), fit)
 
 
 def continuing_rewards(samples: Samples, settings: EstimationConfig) -> np.ndarray:

@@ -17,9 +17,10 @@ import numpy as np
 from trellis.config import TrainConfig
 from trellis.envs.batch import Restorability, Snapshot
 from trellis.estimation.advantages import (
+    CriticFit,
     Estimated,
     continuing_rewards,
-    estimate,
+    estimate_values,
     state_batch,
 )
 from trellis.estimation.baseline import ValueMoments
@@ -37,6 +38,7 @@ from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
 from trellis.sampling.samples import PathState, Samples
 from trellis.sampling.vine import Vine
+from trellis.training.background import Background
 from trellis.training.build import MakeEnv, build_model, build_sampler, env_maker
 from trellis.training.checkpoint_arrays import require_snapshot
 
@@ -118,6 +120,7 @@ class Shard:
             sequence_length=part.sampling.path_length if self.model.policy.carry_size else 1,
         )
         self._state = ShardState(None, np.zeros(part.sampling.paths))
+        self._fitting: Background[CriticFit] | None = None
 
     def restore(self, state: ShardState) -> None:
         """Continue from this state."""
@@ -130,6 +133,7 @@ class Shard:
         """Collect the samples of an iteration with π_θ and return their statistics."""
         settings, new_episodes = self._config.estimation, self._config.sampling.starts_new_episodes
         self._theta, self._iteration, self._moments = theta, iteration, observation_moments
+        self._fitting = None  # An iteration that failed may have left one behind.
         normalize = make_normalizer(observation_moments, enabled=settings.normalize_observations)
         samples, path = self._sampler.collect(theta, normalize, self._state.path, iteration)
         self._samples: Samples = samples
@@ -166,6 +170,8 @@ class Shard:
         reward_scale: float,
         gain: float = 0.0,
         learning_rate: float | None = None,
+        *,
+        fit_later: bool = False,
     ) -> Estimated:
         """Compute advantages or Q-values with the present critic, then fit the critic.
 
@@ -174,8 +180,10 @@ class Shard:
             reward_scale: Number that rewards are divided by.
             gain: Average reward of all shards, for criterion average.
             learning_rate: Learning rate of the critic; None for that of the settings.
+            fit_later: Whether the critic may be fitted in the background. Then `critic_fit` waits
+                for the result, which is the same.
         """
-        self._values, estimated = estimate(
+        self._values, moments, fit = estimate_values(
             self._samples,
             self.model.critic,
             critic,
@@ -186,7 +194,18 @@ class Shard:
             learning_rate=learning_rate,
             rng=self._stream(Purpose.CRITIC_BATCHES),
         )
-        return estimated
+        if fit is None:
+            return Estimated(moments, None)
+        # A fit on pictures uses all cores and much memory, so nothing runs beside it.
+        if fit_later and isinstance(self._samples.observation, np.ndarray):
+            self._fitting = Background(fit)
+            return Estimated(moments, None)
+        return Estimated(moments, fit())
+
+    def critic_fit(self, estimated: Estimated) -> CriticFit | None:
+        """Return the critic fit that belongs to the result of `estimate`; None without a critic."""
+        fitting, self._fitting = self._fitting, None
+        return estimated.critic_fit if fitting is None else fitting.result()
 
     def step(
         self, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED

@@ -16,7 +16,7 @@ import numpy as np
 from trellis.blas import one_blas_thread
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
-from trellis.estimation.advantages import Estimated
+from trellis.estimation.advantages import CriticFit, Estimated
 from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
@@ -50,8 +50,13 @@ class Team(abc.ABC):
         reward_scale: float,
         gain: float = 0.0,
         learning_rate: float | None = None,
+        *,
+        fit_later: bool = False,
     ) -> Estimated:
-        """Compute advantages or Q-values with the present critic, then fit the critic."""
+        """Compute advantages or Q-values with the present critic, then fit the critic.
+
+        With `fit_later`, the fit may run beside the step; `critic_fit` waits for it.
+        """
 
     @abc.abstractmethod
     def prepare_step(self, values: ValueMoments) -> None:
@@ -79,6 +84,10 @@ class Team(abc.ABC):
 
     def __init__(self, config: TrainConfig):
         self._config = config
+
+    def critic_fit(self, estimated: Estimated) -> CriticFit | None:
+        """Return the critic fit that belongs to the result of `estimate`; None without a critic."""
+        return estimated.critic_fit
 
     def step(
         self, theta: np.ndarray, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED
@@ -120,6 +129,7 @@ class LocalTeam(Team):
         self._span = span or (0, config.sampling.shards)
         self.shards = [Shard(config, index, make_env, policy) for index in range(*self._span)]
         self._objectives: list[LocalObjective] = []
+        self._is_single = config.sampling.shards == 1
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
         """Collect the samples of an iteration with π_θ and return their statistics."""
@@ -131,16 +141,25 @@ class LocalTeam(Team):
         reward_scale: float,
         gain: float = 0.0,
         learning_rate: float | None = None,
+        *,
+        fit_later: bool = False,
     ) -> Estimated:
-        """Compute advantages or Q-values with the present critic, then fit the critic."""
-        given = critic, reward_scale, gain, learning_rate
-        return self._merge(self.shards, lambda shard: shard.estimate(*given))
+        """Compute advantages or Q-values with the present critic, then fit the critic.
+
+        With `fit_later`, a single shard fits its critic beside the step.
+        """
+        given, later = (critic, reward_scale, gain, learning_rate), fit_later and self._is_single
+        return self._merge(self.shards, lambda shard: shard.estimate(*given, fit_later=later))
+
+    def critic_fit(self, estimated: Estimated) -> CriticFit | None:
+        """Return the critic fit that belongs to the result of `estimate`; None without a critic."""
+        return self.shards[0].critic_fit(estimated) if self._is_single else estimated.critic_fit
 
     def step(
         self, theta: np.ndarray, values: ValueMoments, inputs: StepInputs = AS_CONFIGURED
     ) -> tuple[np.ndarray, StepInfo]:
         """Take the step from θ; a single shard takes it as one compiled program."""
-        if self._config.sampling.shards == 1:
+        if self._is_single:
             return self.shards[0].step(values, inputs)
         return super().step(theta, values, inputs)
 

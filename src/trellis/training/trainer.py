@@ -108,11 +108,12 @@ class Trainer(TrainerBase[TrainState]):
         return_moments, scale = update_reward_scale(state.return_moments, collected.returns)
         gain = 0.0 if collected.gain is None else float(collected.gain.mean)
         rate = critic_learning_rate(self.config, state.steps)
-        estimated = self.team.estimate(state.critic, scale, gain, rate)
+        estimated = self.team.estimate(state.critic, scale, gain, rate, fit_later=True)
         clock.append(time.perf_counter())
 
         inputs = step_inputs(self.config, self.model.policy, state.steps)
         theta, info = self.team.step(state.theta, estimated.values, inputs)
+        estimated = estimated._replace(critic_fit=self.team.critic_fit(estimated))
         clock.append(time.perf_counter())
 
         observed, old_moments = collected.observations, state.observation_moments
