@@ -5,6 +5,7 @@ commit. The settings and the seed identify a run, so a finished run is never rep
 folder is lost. An experiment can thus be spread over many short sessions and machines.
 """
 
+import fcntl
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -114,10 +115,21 @@ class KeptRuns:
             "curve": _curve(plan.folder),
             "commit": plan.commit,
         }
-        path = self._path(plan.config.env)
+        return self._add(plan.config, record)
+
+    def _add(self, config: TrainConfig, record: Record) -> Record:
+        """Append a line unless another process has kept the same run; return the kept run.
+
+        Several processes may keep runs in one file: each holds its lock while it reads and writes.
+        """
+        path = self._path(config.env)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # Closing the file releases it.
+            if (kept := self.find(config)) is not None:
+                return kept
+            file.write(line.encode("utf-8"))
         return record
 
     def _find(self, kept: Sequence[Record], config: TrainConfig) -> Record | None:
