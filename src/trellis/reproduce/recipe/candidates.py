@@ -39,7 +39,7 @@ CANDIDATES = {
     for candidate in (
         BASELINE,
         _sampling("short-segments", "64 environments × 32 steps", num_envs=64, steps_per_env=32),
-        _step("fisher-0.25", "Fisher matrix on a quarter of the samples", fisher_fraction=0.25),
+        _step("fisher-0.25", "Fisher matrix on a quarter, at least 1,000", fisher_fraction=0.25),
         _step("max-kl-decay", "δ decays to 0.002", final_max_kl=0.002),
         Candidate(
             "both-decay",
@@ -51,7 +51,7 @@ CANDIDATES = {
         ),
         Candidate(
             "fast",
-            "64 environments × 32 steps, a quarter for the Fisher matrix, δ decays to 0.002",
+            "64 × 32 steps, Fisher matrix on a quarter, δ decays to 0.002",
             {
                 "sampling": {"num_envs": 64, "steps_per_env": 32},
                 "step": {"fisher_fraction": 0.25, "final_max_kl": 0.002},
