@@ -120,7 +120,7 @@ class BatchEnv(abc.ABC):
         self.max_episode_steps = max_episode_steps
         self.elapsed = np.zeros(num_envs, np.int64)
         self.seeds = np.full(num_envs, -1, np.int64)
-        self.info: dict[str, NDArray[Any]] = {}
+        self.info: Mapping[str, NDArray[Any]] = {}
         """Quantities that the last step reported: named arrays with one row per environment."""
         self.on_step: Callable[[int], None] | None = None
         """Function that batches of Python objects call after each step, with the number of

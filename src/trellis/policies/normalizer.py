@@ -86,6 +86,11 @@ def standardize(x: Array, mean: Array, factor: Array) -> Array:
     What follows the features, an action mask, stays unchanged.
     """
     xp, size = x.__array_namespace__(), mean.size
+    if xp is np and x.shape[-1] == size:  # In place, because a sampler does it in every step.
+        scaled = x - mean
+        scaled *= factor
+        np.maximum(scaled, -OBSERVATION_LIMIT, out=scaled)
+        return np.minimum(scaled, OBSERVATION_LIMIT, out=scaled)
     if x.shape[-1] > size:
         scaled = standardize(x[..., :size], mean, factor)
         return xp.concatenate([scaled, x[..., size:]], axis=-1)

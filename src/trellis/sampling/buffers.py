@@ -61,8 +61,7 @@ class RolloutBuffer:
             action: The actions.
             carry: What a policy with memory carries to the next step.
         """
-        age = self.state.age[lane]
-        self._arrays.write(t, lane, outputs=outputs, action=action, age=age)
+        self._arrays.write(t, lane, outputs=outputs, action=action)
         if carry is not None and self.state.carry is not None:
             self._arrays.write(t, lane, carry=self.state.carry[lane])
             self.state.carry[lane] = carry
@@ -81,12 +80,11 @@ class RolloutBuffer:
         Returns:
             The environments whose episode has ended; `start_episodes` must follow for them.
         """
-        current, age, episode_return, carry = self.state
+        current, _, episode_return, carry = self.state
         reward, terminated, truncated = step.reward, step.terminated, step.truncated
         self._arrays.write(t, lane, reward=reward, terminated=terminated, truncated=truncated)
         self._observations.advance(lane, current[lane], observation)
         current[lane] = observation
-        age[lane] += 1
         episode_return[lane] += reward
         ids = lane.start + np.flatnonzero(terminated | truncated)
         if len(ids):
@@ -98,15 +96,17 @@ class RolloutBuffer:
 
     def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
         """Start new episodes in environments `ids` from the encoded observations of a reset."""
-        current, age, episode_return, carry = self.state
+        current, _, episode_return, carry = self.state
         current[ids] = observation
         self._observations.start_episodes(ids, observation)
-        age[ids], episode_return[ids] = 0, 0.0
+        episode_return[ids] = 0.0
         if carry is not None:
             carry[ids] = 0.0
 
     def samples(self, distribution: Distribution, free: np.ndarray) -> Samples:
         """Return all samples, once every lane has made its last step.
+
+        This also brings the ages in `state` up to date.
 
         Args:
             distribution: Distribution that the actions were sampled from.
@@ -120,6 +120,8 @@ class RolloutBuffer:
         )
         # `argwhere` has the order of the lists: steps are added by time, then by environment.
         ended = arrays["terminated"] | arrays["truncated"]
+        age = ages(self.state.age, ended)
+        np.copyto(self.state.age, np.where(ended[-1], 0, age[-1] + 1))
         params = distribution.params(arrays["outputs"], free)
         return Samples(
             observation=observations.rebuild(observations.recorded()),
@@ -129,12 +131,12 @@ class RolloutBuffer:
             reward=arrays["reward"],
             terminated=arrays["terminated"],
             truncated=arrays["truncated"],
-            age=arrays["age"],
+            age=age,
             final_at=np.argwhere(ended),
             final_observation=observations.rebuild(final),
             last_observation=observations.rebuild(last),
             episode_return=np.concatenate([np.zeros(0), *self._episode_returns]),
-            episode_length=arrays["age"][ended] + 1,
+            episode_length=age[ended] + 1,
             carries=self._carries(),
         )
 
@@ -144,3 +146,16 @@ class RolloutBuffer:
             return None
         final = np.concatenate([last[:0], *self._final_carries])
         return Carries(self._arrays["carry"], final, last.copy())
+
+
+def ages(first: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    """Return the time within the episode of every step, (time, env).
+
+    Args:
+        first: Time within the episode of the first step of each environment.
+        ended: Whether each step ended its episode, (time, env).
+    """
+    steps = np.arange(len(ended))[:, None]
+    # Time of the last end before each step; an episode that continues began `first` steps before.
+    before = np.concatenate([(-1 - first)[None], np.where(ended, steps, -1 - first)[:-1]])
+    return steps - 1 - np.maximum.accumulate(before)

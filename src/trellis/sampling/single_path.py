@@ -27,6 +27,9 @@ from trellis.sampling.lanes import Lookout, join_samples, join_states, run_lanes
 from trellis.sampling.samples import PathState, Samples
 from trellis.spaces import Encoder
 
+SEEDS_AT_ONCE = 64
+"""Number of seeds that are drawn together."""
+
 
 class SinglePath:
     """Collects `sampling.path_length` time steps from each environment of a batch.
@@ -72,7 +75,7 @@ class SinglePath:
         Returns:
             The samples, and the state for the next iteration.
         """
-        resets = self._stream(Purpose.RESETS, iteration)
+        resets = _Seeds(self._stream(Purpose.RESETS, iteration))
         num_envs = self._env.num_envs
         noise = self._policy.distribution.noise(
             self._stream(Purpose.ACTIONS, iteration), (self._steps, num_envs)
@@ -80,7 +83,7 @@ class SinglePath:
         with one_blas_thread():
             if state is None or self._new_episodes:
                 ids = np.arange(num_envs)
-                first = self._encode(self._env.reset(ids, _seeds(resets, ids)))
+                first = self._encode(self._env.reset(ids, resets.next(len(ids))))
                 zeros = np.zeros(num_envs, np.int64), np.zeros(num_envs)
                 state = PathState(first, *zeros, self._policy.initial_carry(num_envs))
             if isinstance(self._env, Divisible) and len(self._env.divided) > 1:
@@ -100,7 +103,7 @@ class SinglePath:
         lookout, calls = Lookout(), []
         for index, (rows, lane) in enumerate(env.divided):
             lane.restore(np.arange(lane.num_envs), env.snapshot(np.arange(rows.start, rows.stop)))
-            resets = self._stream(Purpose.RESETS, iteration, lane=index)
+            resets = _Seeds(self._stream(Purpose.RESETS, iteration, lane=index))
             part = state_of_lane(state, rows), noise[:, rows], resets, lookout
             calls.append(functools.partial(self._collect, lane, theta, normalize, *part))
         parts = run_lanes(calls, lookout, threads=env.lane_threads)
@@ -117,7 +120,7 @@ class SinglePath:
         normalize: Normalizer,
         state: PathState,
         noise: np.ndarray,
-        resets: np.random.Generator,
+        resets: "_Seeds",
         lookout: Lookout,
     ) -> tuple[Samples, PathState]:
         """Collect the samples of a batch, or of one lane, in this thread."""
@@ -132,7 +135,7 @@ class SinglePath:
                     step = lanes.receive(index)
                     ended = buffer.add_step(t - 1, lane, encode(step.observation), step)
                     if len(ended):
-                        first = encode(env.reset(ended, _seeds(resets, ended)))
+                        first = encode(env.reset(ended, resets.next(len(ended))))
                         buffer.start_episodes(ended, first)
                 if t < self._steps:
                     inputs, carry = buffer.gather(t, lane), buffer.carry(lane)
@@ -149,9 +152,23 @@ class SinglePath:
         return stream(self._seed, purpose, iteration=iteration, shard=self._shard, lane=lane)
 
 
-def _seeds(rng: np.random.Generator, ids: np.ndarray) -> np.ndarray:
-    """Return a seed for the next episode of each environment."""
-    return rng.integers(2**31, size=len(ids))
+class _Seeds:
+    """Seeds of new episodes from a stream, drawn many at a time because a call costs more.
+
+    Args:
+        rng: The stream.
+    """
+
+    def __init__(self, rng: np.random.Generator):
+        self._rng, self._waiting = rng, np.zeros(0, np.int64)
+
+    def next(self, count: int) -> np.ndarray:
+        """Return the next seeds; they do not depend on how many are asked for at a time."""
+        if count > len(self._waiting):
+            more = self._rng.integers(2**31, size=max(count, SEEDS_AT_ONCE))
+            self._waiting = np.concatenate([self._waiting, more])
+        seeds, self._waiting = self._waiting[:count], self._waiting[count:]
+        return seeds
 
 
 class _OneLane:

@@ -84,6 +84,8 @@ class MujocoBatch(BatchEnv):
             np.zeros((num_envs, 2)),
         )
         self._observation = task.observe(self._physics, self.options)
+        self._never = np.zeros(num_envs, bool)
+        self._never.flags.writeable = False
         self._renderer: mujoco.Renderer | None = None
         self.seconds_per_step = self._physics.seconds
         limited = self.model.actuator_ctrllimited.astype(bool)
@@ -140,7 +142,10 @@ class MujocoBatch(BatchEnv):
         before = (self._physics.qpos if position is None else self._physics.position).copy()
         ids = None if everyone else np.flatnonzero(active)
         rows = slice(None) if ids is None else ids
-        self._ctrl[rows] = actions[rows]
+        if everyone:
+            self._ctrl[...] = actions
+        else:
+            self._ctrl[rows] = actions[rows]
         self._run(self._batch.step, ids, nstep=self.options.frame_skip)
         if position is not None:
             moved = position(self._physics, self.model, self.options)
@@ -155,7 +160,7 @@ class MujocoBatch(BatchEnv):
             reward = np.where(active, reward, 0.0)
             terminated = terminated & active
         np.copyto(self._observation, observation)
-        return Step(observation, reward, terminated, np.zeros(self.num_envs, bool))
+        return Step(observation, reward, terminated, self._never)
 
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
         snapshot = {"state": self._state[ids], "observation": self._observation[ids]}

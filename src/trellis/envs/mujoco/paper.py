@@ -174,8 +174,8 @@ def walk(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> O
     reward, fallen, info = hop(physics, before, actions, o)
     load = physics.derived["touch"] / physics.weight
     impact = np.maximum(load - o.impact_threshold, 0.0).sum(axis=1)
-    info["reward_impact"] = -o.impact_coefficient * impact
-    return Outcome(reward + info["reward_impact"], fallen, info)
+    penalty = -o.impact_coefficient * impact
+    return Outcome(reward + penalty, fallen, {**info, "reward_impact": penalty})
 
 
 _COMMON = {

@@ -1,9 +1,11 @@
 """Observations and outcomes of the planar runners: Swimmer, Hopper, Walker2d and HalfCheetah."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.envs.mujoco.task import Outcome, Physics, TaskOptions, Values
+from trellis.envs.mujoco.task import Outcome, Physics, Reported, TaskOptions, Values
 
 
 def coordinates(physics: Physics, o: TaskOptions, *, hidden: int = 1) -> Values:
@@ -32,37 +34,56 @@ def control_cost(actions: Values, weight: float) -> Values:
     return weight * np.square(actions).sum(axis=1)
 
 
-def progress(
-    physics: Physics, before: Values, actions: Values, o: TaskOptions
-) -> tuple[Values, Values, dict[str, Values]]:
-    """Return the reward for forward velocity, the control cost, and the quantities to report."""
+class Progress(NamedTuple):
+    """Forward motion and control cost of a step."""
+
+    x: Values
+    """Position after the step."""
+    velocity: Values
+    """Mean velocity of the step."""
+    forward: Values
+    """Reward for the velocity."""
+    cost: Values
+    """Control cost."""
+
+    def report(self) -> dict[str, Values]:
+        """Return the quantities to report."""
+        return {
+            "x_position": self.x,
+            "x_velocity": self.velocity,
+            "reward_forward": self.forward,
+            "reward_ctrl": -self.cost,
+        }
+
+
+def progress(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Progress:
+    """Return the reward for forward velocity and the control cost."""
     x = physics.qpos[:, 0].copy()
     velocity = (x - before[:, 0]) / physics.seconds
-    forward = o.forward_reward_weight * velocity
     cost = control_cost(actions, o.ctrl_cost_weight)
-    info = {
-        "x_position": x,
-        "x_velocity": velocity,
-        "reward_forward": forward,
-        "reward_ctrl": -cost,
-    }
-    return forward, cost, info
+    return Progress(x, velocity, o.forward_reward_weight * velocity, cost)
 
 
 def runner_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
     """Return the reward of a runner: forward velocity minus control cost, without termination."""
-    forward, cost, info = progress(physics, before, actions, o)
-    return Outcome(forward - cost, np.zeros(len(forward), bool), info)
+    moved = progress(physics, before, actions, o)
+    never = np.zeros(len(moved.x), bool)
+    return Outcome(moved.forward - moved.cost, never, Reported(moved.report))
 
 
 def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
     """Return the outcome of `runner_outcome`, and report the y coordinate too."""
-    outcome = runner_outcome(physics, before, actions, o)
+    moved = progress(physics, before, actions, o)
     y = physics.qpos[:, 1].copy()
-    outcome.info["y_position"] = y
-    outcome.info["y_velocity"] = (y - before[:, 1]) / physics.seconds
-    outcome.info["distance_from_origin"] = np.hypot(outcome.info["x_position"], y)
-    return outcome
+
+    def report() -> dict[str, Values]:
+        speed = (y - before[:, 1]) / physics.seconds
+        distance = np.hypot(moved.x, y)
+        more = {"y_position": y, "y_velocity": speed, "distance_from_origin": distance}
+        return moved.report() | more
+
+    never = np.zeros(len(y), bool)
+    return Outcome(moved.forward - moved.cost, never, Reported(report))
 
 
 def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
@@ -72,22 +93,48 @@ def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
     return inside
 
 
+def health_limits(o: TaskOptions, size: int) -> tuple[Values, Values]:
+    """Return bounds of all coordinates of a healthy body, lowest and highest; they are exclusive.
+
+    Args:
+        o: Options with the ranges of height and angle, and for the hopper of everything after x
+            and z.
+        size: Number of coordinates.
+    """
+    low, high = np.full(size, -np.inf), np.full(size, np.inf)
+    if hasattr(o, "healthy_state_range"):
+        low[2:], high[2:] = o.healthy_state_range
+    for index, limits in ((1, o.healthy_z_range), (2, o.healthy_angle_range)):
+        low[index], high[index] = max(low[index], limits[0]), min(high[index], limits[1])
+    return low, high
+
+
+def is_healthy(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
+    """Return whether all coordinates of each body, except x, are within their limits.
+
+    A coordinate that is not finite is not healthy.
+    """
+    values, limits = physics.coordinates, getattr(o, "_limits", None)
+    if limits is None:
+        limits = o._limits = health_limits(o, values.shape[1])
+    inside = values > limits[0]
+    inside &= values < limits[1]
+    return np.logical_and.reduce(inside[:, 1:], axis=1)
+
+
 def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
     """Return the outcome of hopper and walker; they terminate when they are unhealthy.
 
     The reward is forward velocity plus a bonus for health, minus the control cost.
     """
-    coordinates = physics.coordinates.T.copy()
-    z, angle = coordinates[1], coordinates[2]
-    healthy = within(z, o.healthy_z_range)
-    healthy &= within(angle, o.healthy_angle_range)
-    if hasattr(o, "healthy_state_range"):
-        low, high = o.healthy_state_range
-        rest = coordinates[2:]
-        healthy &= (np.minimum.reduce(rest) > low) & (np.maximum.reduce(rest) < high)
-    forward, cost, info = progress(physics, before, actions, o)
+    healthy = is_healthy(physics, o)
+    moved = progress(physics, before, actions, o)
     survive = healthy * o.healthy_reward
-    info["z_distance_from_origin"] = z - physics.initial_qpos[1]
-    info["reward_survive"] = survive
+    z = physics.qpos[:, 1].copy()
+
+    def report() -> dict[str, Values]:
+        above = z - physics.initial_qpos[1]
+        return moved.report() | {"z_distance_from_origin": above, "reward_survive": survive}
+
     terminated = ~healthy & o.terminate_when_unhealthy
-    return Outcome(forward + survive - cost, terminated, info)
+    return Outcome(moved.forward + survive - moved.cost, terminated, Reported(report))

@@ -6,7 +6,8 @@ The functions compute the start of an episode, the observation and the outcome o
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -80,6 +81,33 @@ class Physics(NamedTuple):
         )
 
 
+class Reported(Mapping[str, Values]):
+    """Quantities to report, computed when somebody asks for them: samplers never do.
+
+    Args:
+        compute: Function that returns them. Its arrays must not change after the step.
+    """
+
+    def __init__(self, compute: Callable[[], dict[str, Values]]):
+        self._compute = compute
+
+    @functools.cached_property
+    def _values(self) -> dict[str, Values]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> Values:
+        """Return a quantity by its name."""
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Return the number of quantities."""
+        return len(self._values)
+
+
 class Outcome(NamedTuple):
     """Rewards, terminations and reported quantities of a step, one row per environment."""
 
@@ -87,7 +115,7 @@ class Outcome(NamedTuple):
     """Reward of the step."""
     terminated: NDArray[np.bool_]
     """Whether the step ended the episode in a terminal state."""
-    info: dict[str, Values]
+    info: Mapping[str, Values]
     """Quantities to report, by name."""
 
 
