@@ -1,6 +1,7 @@
 """Tests of the critic fit beside the step: the same bits, and its errors are not lost."""
 
 import contextlib
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from trellis.training.background import Background
 from trellis.training.trainer import Trainer
 
 
-def small(critic="mlp"):
+def small(critic: Literal["mlp", "linear"] = "mlp"):
     return TrainConfig(
         "CartPole-v1",
         policy=PolicyConfig(hidden=(16,)),
@@ -35,8 +36,8 @@ class Done:
 def test_a_critic_fitted_beside_the_step_has_the_bits_of_one_fitted_before_it(critic, monkeypatch):
     def run():
         with contextlib.closing(Trainer(small(critic))) as trainer:
-            state = trainer.start()
-            for _ in range(3):
+            state, metrics = trainer.iterate(trainer.start())
+            for _ in range(2):
                 state, metrics = trainer.iterate(state)
             return trainer.to_checkpoint(state)[0], metrics["critic_loss"]
 

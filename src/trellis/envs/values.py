@@ -11,6 +11,8 @@ from trellis.spaces import Observation
 
 LARGEST = float(np.finfo(np.float32).max)
 """Largest finite number of float32."""
+MOST_IN_ONE_THREAD = 10_000
+"""Number of values above which BLAS would share a product among threads, and wait for them."""
 
 
 def leaves(observation: Observation) -> list[NDArray[Any]]:
@@ -29,9 +31,7 @@ def first_not_finite(values: Observation) -> tuple[int, str] | None:
         values: Arrays with one row per environment.
     """
     for leaf in leaves(values):
-        # The sum of squares detects any NaN or infinity. It may also overflow by itself, so a
-        # large sum is checked again value by value.
-        if leaf.dtype.kind != "f" or float(np.vdot(leaf, leaf)) <= LARGEST**2:
+        if leaf.dtype.kind != "f" or _is_surely_finite(leaf):
             continue
         finite = np.abs(leaf) <= LARGEST
         if finite.all():
@@ -39,6 +39,14 @@ def first_not_finite(values: Observation) -> tuple[int, str] | None:
         row = int(np.argmin(finite.reshape(len(leaf), -1).all(axis=1)))
         return row, " ".join(str(leaf[row]).split())[:200]  # One line, however many there are.
     return None
+
+
+def _is_surely_finite(leaf: NDArray[Any]) -> bool:
+    """Return whether a quick test shows that all values are finite; False if it does not."""
+    if leaf.size <= MOST_IN_ONE_THREAD:
+        # The sum of squares detects any NaN or infinity. It may also overflow by itself.
+        return float(np.vdot(leaf, leaf)) <= LARGEST**2
+    return float(leaf.max()) <= LARGEST and float(leaf.min()) >= -LARGEST  # False for NaN.
 
 
 def row_without_action(
