@@ -162,11 +162,7 @@ def gradient_and_outputs(
         def surrogate(theta: Array) -> tuple[Array, Array]:
             outputs = policy.outputs(theta, batch.observation)
             params = policy.params_of(theta, outputs)
-            log_prob = _log_prob(policy, params, batch)
-            values = surrogate_values(estimator, log_prob, batch.log_q, batch.value)
-            if entropy_bonus:
-                values = values + entropy_bonus * policy.distribution.entropy(params)
-            return _weighted_sum(batch.surrogate_weight, values), outputs
+            return surrogate_sum(policy, estimator, params, batch, entropy_bonus), outputs
 
         (value, outputs), gradient = jax.value_and_grad(surrogate, has_aux=True)(theta)
         weights = jnp.sum(batch.surrogate_weight), jnp.sum(batch.kl_weight)
@@ -211,22 +207,7 @@ def sum_evaluation(
         batch, outputs = chunks.gather(data[0]), data[1]
         old_params = policy.params_of(old, outputs)
         new_params = policy.params_of(new, policy.outputs(new, batch.observation))
-        gain = surrogate_gains(
-            estimator,
-            _log_prob(policy, old_params, batch),
-            _log_prob(policy, new_params, batch),
-            batch.log_q,
-            batch.value,
-        )
-        if entropy_bonus:
-            entropy = policy.distribution.entropy
-            gain = gain + entropy_bonus * (entropy(new_params) - entropy(old_params))
-        kl = policy.distribution.kl(old=old_params, new=new_params)
-        return EvaluationSums(
-            _weighted_sum(batch.surrogate_weight, gain),
-            _weighted_sum(batch.kl_weight, kl),
-            jnp.max(jnp.where(batch.kl_weight > 0, kl, 0.0)),
-        )
+        return compare(policy, estimator, old_params, new_params, batch, entropy_bonus)
 
     data = chunks.batch, old_outputs
     return reduce_chunks(chunk_sums, EvaluationSums.merge, data, chunks.count)
@@ -242,12 +223,45 @@ def max_quadratic_kl(policy: Policy, theta: Array, direction: Array, chunks: Chu
             (theta,),
             (direction,),
         )
-        image = policy.distribution.fisher_product(params, tangent)
-        terms = jax.tree.map(lambda t, m: jnp.sum(t * m, axis=-1), tangent, image)
-        quadratic = 0.5 * sum(jax.tree.leaves(terms))
-        return jnp.max(jnp.where(batch.kl_weight > 0, quadratic, 0.0))
+        return quadratic_kl(policy, params, tangent, batch)
 
     return reduce_chunks(chunk_max, jnp.maximum, chunks.batch, chunks.count)
+
+
+def surrogate_sum(
+    policy: Policy, estimator: Estimator, params: Any, batch: StateBatch, bonus: float
+) -> Array:
+    """Return Σ weight·L_n of some states from their distribution parameters μ."""
+    log_prob = _log_prob(policy, params, batch)
+    values = surrogate_values(estimator, log_prob, batch.log_q, batch.value)
+    if bonus:
+        values = values + bonus * policy.distribution.entropy(params)
+    return _weighted_sum(batch.surrogate_weight, values)
+
+
+def compare(
+    policy: Policy, estimator: Estimator, old: Any, new: Any, batch: StateBatch, bonus: float
+) -> EvaluationSums:
+    """Return gain and KL of some states from their old and new distribution parameters μ."""
+    old_log_prob, new_log_prob = (_log_prob(policy, params, batch) for params in (old, new))
+    gain = surrogate_gains(estimator, old_log_prob, new_log_prob, batch.log_q, batch.value)
+    if bonus:
+        entropy = policy.distribution.entropy
+        gain = gain + bonus * (entropy(new) - entropy(old))
+    kl = policy.distribution.kl(old=old, new=new)
+    return EvaluationSums(
+        _weighted_sum(batch.surrogate_weight, gain),
+        _weighted_sum(batch.kl_weight, kl),
+        jnp.max(jnp.where(batch.kl_weight > 0, kl, 0.0)),
+    )
+
+
+def quadratic_kl(policy: Policy, params: Any, tangent: Any, batch: StateBatch) -> Array:
+    """Return the largest ½tᵀMt of some states, for a tangent t of their parameters μ."""
+    image = policy.distribution.fisher_product(params, tangent)
+    terms = jax.tree.map(lambda t, m: jnp.sum(t * m, axis=-1), tangent, image)
+    quadratic = 0.5 * sum(jax.tree.leaves(terms))
+    return jnp.max(jnp.where(batch.kl_weight > 0, quadratic, 0.0))
 
 
 def surrogate_values(estimator: Estimator, log_prob: Array, log_q: Array, value: Array) -> Array:

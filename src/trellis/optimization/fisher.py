@@ -87,7 +87,7 @@ def fisher_operator(
         return jax.linearize(lambda theta: policy.distribution_params(theta, observation)[0], theta)
 
     def chunk_product(batch: StateBatch, params: Any, jacobian: Any, v: Array) -> Array:
-        image = _weighted_metric_product(policy, curvature, params, batch, jacobian(v))
+        image = weighted_metric_product(policy, curvature, params, batch, jacobian(v))
         (product,) = jax.linear_transpose(jacobian, v)(image)
         return product
 
@@ -108,7 +108,7 @@ def fisher_operator(
     return product
 
 
-def _weighted_metric_product(
+def weighted_metric_product(
     policy: Policy, curvature: Curvature, params: Any, batch: StateBatch, tangent: Any
 ) -> Any:
     """Return weight·M·t of every state; parts of μ that all states share get the sum."""

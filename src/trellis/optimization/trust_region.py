@@ -1,9 +1,10 @@
-"""Runs the whole step on one machine as one compiled program (Sec. 6).
+"""Runs the whole step on one machine, as one compiled program if possible (Sec. 6).
 
 Batches are cut into chunks and padded to a capacity that grows by doubling. The compiled loops run
 only over the chunks that hold data. So a training run with batches of varying size compiles only a
 few times, and results do not depend on the capacity. The step needs the memory of one chunk in
-addition to the data.
+addition to the data. Steps of policies on pictures are plain Python around a network that numba
+compiles (`picture_objective.py`), because XLA's convolutions are slow.
 """
 
 import functools
@@ -14,8 +15,10 @@ import numpy as np
 from trellis.arrays import Array
 from trellis.config import StepConfig
 from trellis.estimation.surrogate import Chunks, Estimator, StateBatch, cut
+from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.objective import LocalObjective
+from trellis.optimization.picture_objective import PictureObjective, is_compilable
 from trellis.optimization.rules import Curvature, StepSize, rule_of
 from trellis.optimization.solved_step import require_tractable, take_solved_step
 from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
@@ -102,16 +105,20 @@ class TrustRegion:
             max_kl = self.config.max_kl if inputs.max_kl is None else float(inputs.max_kl)
             problem = theta, batch, max_kl, rng
             return take_solved_step(self._policy, self._estimator, start, *problem)
+        if is_compilable(self._policy):
+            objective = self.objective(theta, batch, rng)
+            return take_step(objective, theta, self.config, python_while, inputs)
         chunks = self.cut(theta, batch, rng)
         return local_step(self._policy, self.config, self._estimator, theta, *chunks, inputs)
 
     def objective(
         self, theta: Array, batch: StateBatch, rng: np.random.Generator
-    ) -> LocalObjective:
+    ) -> LocalObjective | PictureObjective:
         """Return this batch's part of an objective that several shards share."""
         chunks = self.cut(theta, batch, rng)
         curvature = rule_of(self.config).curvature
-        return LocalObjective(
+        kind = PictureObjective if is_compilable(self._policy) else LocalObjective
+        return kind(
             self._policy,
             self._estimator,
             curvature,

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from trellis.arrays import Array
+from trellis.policies.compiled_convnet import CompiledConvNet, has_numba
 from trellis.policies.networks import MLP, orthogonal
 
 KERNEL, STRIDE = 4, 2
@@ -132,15 +133,30 @@ class ConvNet:
         xp = weights[0].__array_namespace__()
         observation = xp.asarray(observation)
         lead = observation.shape[:-3]
+        if xp is np and has_numba():
+            return self._apply_compiled(weights, observation)
         blocks = _blocks(observation.reshape(-1, *self.inputs).transpose(0, 2, 3, 1))
-        scale = 1.0 / (LEVELS if observation.dtype == np.int8 else WHITE)
-        x = xp.astype(blocks, weights[0].dtype) * scale
+        x = xp.astype(blocks, weights[0].dtype) * byte_scale(observation.dtype)
         for index in range(len(self.channels)):
             if index:
                 x = _blocks(x)
             x = _convolve(xp, x, weights[2 * index], weights[2 * index + 1])
         x = x.reshape(*lead, math.prod(self.pictures[-1]))
         return self.dense.apply(weights[2 * len(self.channels) :], x)
+
+    def _apply_compiled(self, weights: Sequence[np.ndarray], observation: np.ndarray) -> np.ndarray:
+        lead, stack = observation.shape[:-3], self.inputs[0]
+        frames = np.ascontiguousarray(observation).reshape(-1, *self.inputs[1:])
+        index = np.arange(len(frames), dtype=np.int32).reshape(-1, stack)
+        net = CompiledConvNet(self)
+        padded = net.pad(weights)
+        x = net.convolve(padded, net.load(frames, index, weights[0].dtype))[-1]
+        return self.dense.apply(padded.dense, x.reshape(*lead, -1))
+
+
+def byte_scale(dtype: Any) -> float:
+    """Return the value of one level of bytes of this type, signed or unsigned."""
+    return 1.0 / (LEVELS if dtype == np.int8 else WHITE)
 
 
 def _blocks(x: Array) -> Array:
@@ -167,7 +183,8 @@ def _convolve(xp: Any, blocks: Array, kernel: Array, bias: Array) -> Array:
     for corner, (i, j) in enumerate(CORNERS):
         channels = slice(corner * outputs, (corner + 1) * outputs)
         total = total + parts[:, i : i + rows - 1, j : j + columns - 1, channels]
-    return xp.maximum(total, 0.0)
+    # The derivative at 0 is 0, as usual; black pictures under zero biases are exactly there.
+    return xp.where(total <= 0.0, 0.0, total)
 
 
 def _product(xp: Any, blocks: Array, matrix: Array) -> Array:

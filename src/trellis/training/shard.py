@@ -30,7 +30,7 @@ from trellis.estimation.normalization import discounted_returns, normalization_k
 from trellis.estimation.surrogate import StateBatch
 from trellis.inputs import gathered
 from trellis.moments import Moments
-from trellis.optimization.objective import LocalObjective
+from trellis.optimization.objective import Objective
 from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs
 from trellis.optimization.trust_region import TrustRegion
 from trellis.policies.normalizer import make_normalizer
@@ -215,7 +215,7 @@ class Shard:
         theta, info = self._trust_region.step(self._theta, batch, fisher_rng, inputs)
         return np.asarray(theta), info
 
-    def objective(self, values: ValueMoments) -> LocalObjective:
+    def objective(self, values: ValueMoments) -> Objective:
         """Return this shard's part of the objective, given the moments of all shards' values."""
         fisher_rng = self._stream(Purpose.FISHER_ROWS)
         return self._trust_region.objective(self._theta, self._batch(values), fisher_rng)

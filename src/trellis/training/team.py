@@ -21,7 +21,7 @@ from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.critic import CriticState
 from trellis.moments import Moments
 from trellis.optimization.conjugate_gradient import python_while
-from trellis.optimization.objective import DistributedObjective, LocalObjective, Objective
+from trellis.optimization.objective import DistributedObjective, Objective
 from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
 from trellis.policies.policy import Policy
 from trellis.training.build import MakeEnv
@@ -128,7 +128,7 @@ class LocalTeam(Team):
         super().__init__(config)
         self._span = span or (0, config.sampling.shards)
         self.shards = [Shard(config, index, make_env, policy) for index in range(*self._span)]
-        self._objectives: list[LocalObjective] = []
+        self._objectives: list[Objective] = []
         self._is_single = config.sampling.shards == 1
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:

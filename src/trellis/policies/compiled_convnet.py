@@ -1,0 +1,231 @@
+"""Runs a `ConvNet` and its derivatives on batches of pictures with numba's code.
+
+XLA computes the gradient of a convolution several times more slowly than the same number of
+products of matrices (`kernels` reaches their speed). `CompiledConvNet` gives the three
+functions that a trust-region step needs, for a chunk of pictures at a time:
+
+    forward   pictures → outputs and activations
+    tangent   tangent v of the weights → J v
+    gradient  cotangent u of the outputs → Jᵀ u
+
+Without numba, everything runs in XLA or NumPy; results agree to rounding.
+"""
+
+import functools
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trellis.policies.networks import num_weights, unflatten
+
+if TYPE_CHECKING:
+    from trellis.policies.convolutions import ConvNet
+
+
+@functools.cache
+def has_numba() -> bool:
+    """Return whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+class Weights(NamedTuple):
+    """Weights of a network, with channels padded for the compiled code."""
+
+    kernels: list[np.ndarray]
+    """Kernels, (4, 4, in, out)."""
+    biases: list[np.ndarray]
+    """Biases of the convolutions."""
+    dense: list[np.ndarray]
+    """Matrices and biases of the dense layers, in order."""
+
+
+class Activations(NamedTuple):
+    """Values of a chunk of pictures on the way through a network."""
+
+    convolved: list[np.ndarray]
+    """Result of every convolution, (n, rows·columns·channels)."""
+    hidden: list[np.ndarray]
+    """Result of every hidden dense layer, (n, units)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes of all values."""
+        return sum(array.nbytes for array in (*self.convolved, *self.hidden))
+
+
+@dataclass(frozen=True)
+class CompiledConvNet:
+    """Functions of a convolutional network on bytes, compiled by numba."""
+
+    network: "ConvNet"
+    """Description of the network."""
+
+    def weights(self, vector: np.ndarray) -> Weights:
+        """Return weights, or a tangent of weights, from the start of a flat vector."""
+        return self.pad(unflatten(self.network, np.asarray(vector))[0])
+
+    def pad(self, weights: Sequence[np.ndarray]) -> Weights:
+        """Return weights in the order of `ConvNet.shapes`, with padded channels."""
+        from trellis.policies.kernels.convolution import padded
+
+        count = len(self.network.channels)
+        kernels, biases = list(weights[: 2 * count : 2]), list(weights[1 : 2 * count : 2])
+        dense = list(weights[2 * count :])
+        for index, bias in enumerate(biases):
+            more = padded(len(bias)) - len(bias)
+            if more:
+                kernels[index] = np.pad(kernels[index], [(0, 0)] * 3 + [(0, more)])
+                biases[index] = np.pad(bias, (0, more))
+                if index + 1 < count:
+                    kernels[index + 1] = np.pad(
+                        kernels[index + 1], [(0, 0), (0, 0), (0, more), (0, 0)]
+                    )
+                else:
+                    matrix = dense[0].reshape(-1, len(bias), dense[0].shape[1])
+                    matrix = np.pad(matrix, [(0, 0), (0, more), (0, 0)])
+                    dense[0] = matrix.reshape(-1, matrix.shape[-1])
+        return Weights(
+            [np.ascontiguousarray(kernel) for kernel in kernels],
+            [np.ascontiguousarray(bias) for bias in biases],
+            dense,
+        )
+
+    def load(self, frames: np.ndarray, index: np.ndarray, dtype: Any) -> np.ndarray:
+        """Return stacks of frames as numbers, (n, frames·height·width).
+
+        Args:
+            frames: Frames as bytes, (m, height, width); signed bytes are standardized.
+            index: Frames of each stack, (n, frames).
+            dtype: Data type of the result.
+        """
+        from trellis.policies.convolutions import byte_scale
+        from trellis.policies.kernels.convolution import load_frames
+
+        out = np.empty((len(index), math.prod(self.network.inputs)), dtype)
+        scale = out.dtype.type(byte_scale(frames.dtype))
+        load_frames(frames.reshape(len(frames), -1), index, scale, out)
+        return out
+
+    def convolve(self, weights: Weights, x: np.ndarray) -> list[np.ndarray]:
+        """Return the result of every convolution for pictures from `load`."""
+        from trellis.policies.kernels.convolution import convolve
+
+        convolved = []
+        for layer, kernel, bias in zip(self._layouts, *weights[:2], strict=True):
+            out = np.empty((len(x), math.prod(layer.shape)), x.dtype)
+            matrix = kernel.reshape(-1, len(bias))
+            convolve(x, layer.windows, layer.taps, layer.outputs, matrix, bias, out)
+            convolved.append(out)
+            x = out
+        return convolved
+
+    def forward(self, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Activations]:
+        """Return the outputs for pictures from `load`, and all activations."""
+        convolved, hidden = self.convolve(weights, x), []
+        x = convolved[-1]
+        *pairs, (last, last_bias) = _pairs(weights.dense)
+        for matrix, bias in pairs:
+            x = x @ matrix
+            x += bias
+            np.tanh(x, out=x)
+            hidden.append(x)
+        return x @ last + last_bias, Activations(convolved, hidden)
+
+    def tangent(
+        self, weights: Weights, direction: Weights, x: np.ndarray, kept: Activations
+    ) -> np.ndarray:
+        """Return J v, (n, outputs), for a direction v of the weights."""
+        from trellis.policies.kernels.convolution import push_tangent
+
+        moved = np.empty((0, x.shape[1]), x.dtype)
+        layers = zip(
+            self._layouts, *weights[:2], *direction[:2], (x, *kept.convolved), strict=False
+        )
+        for (layer, kernel, bias, change, bias_change, x), active in zip(
+            layers, kept.convolved, strict=True
+        ):
+            out = np.empty_like(active)
+            matrices = kernel.reshape(-1, len(bias)), change.reshape(-1, len(bias))
+            offsets = layer.windows, layer.taps, layer.outputs
+            push_tangent(x, moved, *offsets, *matrices, bias_change, active, out)
+            moved = out
+        *pairs, (last, _) = _pairs(weights.dense)
+        *changes, (last_change, last_bias) = _pairs(direction.dense)
+        x = kept.convolved[-1]
+        for (matrix, _), (change, bias_change), result in zip(
+            pairs, changes, kept.hidden, strict=True
+        ):
+            moved = (moved @ matrix + x @ change + bias_change) * (1.0 - result * result)
+            x = result
+        return moved @ last + x @ last_change + last_bias
+
+    def gradient(
+        self, weights: Weights, x: np.ndarray, kept: Activations, cotangent: np.ndarray
+    ) -> np.ndarray:
+        """Return Jᵀ u as a flat vector, for a cotangent u of the outputs, (n, outputs)."""
+        from trellis.policies.kernels.convolution import pull_input, pull_kernel, turn
+
+        found: list[np.ndarray] = []
+        inputs = [kept.convolved[-1], *kept.hidden]
+        for (matrix, _), value in zip(
+            reversed(_pairs(weights.dense)), reversed(inputs), strict=True
+        ):
+            found += [cotangent.sum(axis=0), value.T @ cotangent]
+            cotangent = cotangent @ matrix.T
+            if value is not kept.convolved[-1]:
+                cotangent *= 1.0 - value * value
+        below = [x, *kept.convolved[:-1]]
+        for index in reversed(range(len(below))):
+            layer, kernel, active = self._layouts[index], weights.kernels[index], kept[0][index]
+            by_kernel, by_bias = (
+                np.zeros(kernel.size, x.dtype),
+                np.zeros(len(kernel[0, 0, 0]), x.dtype),
+            )
+            offsets = layer.windows, layer.taps, layer.rows
+            pull_kernel(below[index], *offsets, active, cotangent, by_kernel, by_bias)
+            found += [by_bias, by_kernel.reshape(kernel.shape)]
+            if index:
+                out = np.empty_like(below[index])
+                around = layer.around, layer.near, layer.pixels
+                pull_input(cotangent, *around, turn(kernel), layer.shape, out)
+                cotangent = out
+        return self._flat(found[::-1])
+
+    def _flat(self, gradients: list[np.ndarray]) -> np.ndarray:
+        """Return gradients in the order of `ConvNet.shapes` as a vector without padding."""
+        flat = np.empty(num_weights(self.network), gradients[0].dtype)
+        parts, _ = unflatten(self.network, flat)
+        count = len(self.network.channels)
+        for index, (part, gradient) in enumerate(zip(parts, gradients, strict=True)):
+            if index == 2 * count:  # The first matrix, whose rows may have padded channels.
+                channels = self.network.channels[-1]
+                gradient = gradient.reshape(len(part) // channels, -1, part.shape[1])
+                part[...] = gradient[:, :channels].reshape(part.shape)
+            else:
+                part[...] = gradient[tuple(slice(size) for size in part.shape)]
+        return flat
+
+    @property
+    def _layouts(self) -> list[Any]:
+        return _layouts(self.network)
+
+
+@functools.lru_cache
+def _layouts(network: "ConvNet") -> list[Any]:
+    from trellis.policies.kernels.convolution import layout
+
+    pictures = network.pictures
+    return [
+        layout(inputs, outputs[0], planar=index == 0)
+        for index, (inputs, outputs) in enumerate(pairwise(pictures))
+    ]
+
+
+def _pairs(dense: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the dense layers as (matrix, bias)."""
+    return list(zip(dense[::2], dense[1::2], strict=True))

@@ -1,0 +1,1 @@
+"""Computes convolutions and their derivatives in code that numba compiles."""
