@@ -44,15 +44,14 @@ def data(policy: Policy, actions: int, *, stored: bool = False) -> tuple:
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("policy", [FACTORED, GAUSSIAN], ids=["factored", "gaussian"])
 @pytest.mark.parametrize(
-    ("estimator", "curvature"),
+    ("policy", "estimator", "curvature"),
     [
-        (Estimator.IMPORTANCE, Curvature.ANALYTIC),
-        (Estimator.SELF_NORMALIZED, Curvature.ANALYTIC),
-        (Estimator.IMPORTANCE, Curvature.EMPIRICAL),
+        (FACTORED, Estimator.SELF_NORMALIZED, Curvature.ANALYTIC),
+        (GAUSSIAN, Estimator.IMPORTANCE, Curvature.ANALYTIC),
+        (FACTORED, Estimator.IMPORTANCE, Curvature.EMPIRICAL),
     ],
-    ids=["importance", "self-normalized", "empirical"],
+    ids=["factored", "gaussian", "empirical"],
 )
 def test_all_answers_equal_xlas(policy, estimator, curvature):
     actions = 1 if curvature is Curvature.EMPIRICAL else 3
