@@ -4,6 +4,7 @@ import pytest
 import trellis.estimation.critic as critic_module
 from trellis.config import EstimationConfig
 from trellis.estimation.critic import LinearCritic, MLPCritic
+from trellis.sampling.frames import FrameStore, Stacks
 
 
 def mlp(features, **settings):
@@ -91,6 +92,32 @@ def test_minibatches_of_pictures_equal_the_sum_of_their_pieces(minibatch, monkey
     critic_module._fit.clear_cache()
     np.testing.assert_allclose(pieces["adam_mu"], whole["adam_mu"], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(loss, loss_of_whole, rtol=1e-5)
+
+
+def test_stored_pictures_give_the_fit_and_the_values_of_xla():
+    """Stored frames go through numba's code, and plain pictures through XLA."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    store = FrameStore(50, (14, 14), np.int8)
+    store.add(rng.integers(-128, 128, size=(50, 14, 14), dtype=np.int8))
+    stacks = Stacks(rng.integers(0, 50, size=(140, 2)).astype(np.int32), store)
+    settings = EstimationConfig(critic_hidden=(8,), critic_epochs=2, critic_minibatch=70)
+    critic = MLPCritic((2, 14, 14), settings, (4, 4))
+    start, target = critic.init(rng), rng.normal(size=140)
+    fits = [
+        critic.fit(start, x, None, target, np.random.default_rng(1), rate)
+        for x, rate in ((stacks, None), (np.asarray(stacks), None), (stacks, 0.0))
+    ]
+    (ours, loss), (theirs, other), (still, _) = fits
+    assert loss == pytest.approx(other, rel=1e-5)
+    assert ours["adam_count"] == theirs["adam_count"] == 4
+    for name in ("weights", "adam_mu", "adam_nu"):
+        scale = np.abs(theirs[name]).max()
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4 * scale)
+    assert still["weights"].tobytes() == start["weights"].tobytes()
+    values = [critic.predict(ours, x, None) for x in (stacks.reshape(2, 70), np.asarray(stacks))]
+    assert values[0].shape == (2, 70)
+    np.testing.assert_allclose(values[0].ravel(), values[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("critic", [NETWORK, LinearCritic(3)], ids=["mlp", "linear"])

@@ -19,8 +19,9 @@ import optax
 
 from trellis.arrays import Array
 from trellis.config import EstimationConfig
+from trellis.estimation import picture_critic
 from trellis.inputs import Inputs
-from trellis.policies.convolutions import ConvNet
+from trellis.policies.convolutions import ConvNet, is_compilable
 from trellis.policies.networks import MLP, Network, unflatten
 from trellis.policies.several import SeveralNetwork
 from trellis.policies.several_build import several_network
@@ -114,6 +115,10 @@ class MLPCritic:
             lead, stack = observation.shape[:-3], observation.shape[-3:]
             rows, frames = split_frames(observation)
             rows = rows.reshape(-1, *(stack if frames is None else stack[:1]))
+            if frames is not None and is_compilable(self.network):
+                stored = np.asarray(frames)
+                values = picture_critic.predict(self.network, state["weights"], stored, rows)
+                return values.reshape(lead)
         n = len(rows)
         pieces = 1
         while pieces * PICTURES_AT_ONCE < n:  # powers of 2, so that few sizes are compiled
@@ -164,7 +169,13 @@ class MLPCritic:
         target, constant = np.asarray(target, np.float32), self.settings.critic_learning_rate
         # A rate that changes is an argument of the compiled program, which is compiled once.
         rate = None if learning_rate is None else np.float32(learning_rate)
-        new, loss = _fit(self.network, constant, state, observation, target, batches, frames, rate)
+        if isinstance(frames, jax.Array) and is_compilable(self.network):
+            length, stored = constant if rate is None else float(rate), np.asarray(frames)
+            pictures = stored, observation, target, batches
+            new, loss = picture_critic.fit(self.network, length, state, *pictures)
+        else:
+            settings = self.network, constant, state
+            new, loss = _fit(*settings, observation, target, batches, frames, rate)
         fitted = {name: np.asarray(value) for name, value in new.items()}
         if not all(np.isfinite(value).all() for value in fitted.values()):
             logger.warning(

@@ -31,19 +31,13 @@ from trellis.optimization.fisher import weighted_metric_product
 from trellis.optimization.objective import Maximum, Start
 from trellis.optimization.rules import Curvature
 from trellis.policies.chunk_threads import in_threads
-from trellis.policies.compiled_convnet import Activations, CompiledConvNet, Weights, has_numba
+from trellis.policies.compiled_convnet import Activations, CompiledConvNet, Weights
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
 
 KEPT_BYTES = 1 << 29
 """Largest size of the activations that are kept for all products with F."""
-
-
-def is_compilable(policy: Policy) -> bool:
-    """Return whether numba runs the network of a policy; elsewhere than on a CPU, XLA does."""
-    on_cpu = jax.default_backend() == "cpu"
-    return isinstance(policy.network, ConvNet) and on_cpu and has_numba()
 
 
 class _Linear(NamedTuple):

@@ -18,10 +18,11 @@ from trellis.estimation.surrogate import Chunks, Estimator, StateBatch, cut
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.objective import LocalObjective
-from trellis.optimization.picture_objective import PictureObjective, is_compilable
+from trellis.optimization.picture_objective import PictureObjective
 from trellis.optimization.rules import Curvature, StepSize, rule_of
 from trellis.optimization.solved_step import require_tractable, take_solved_step
 from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
+from trellis.policies.convolutions import is_compilable
 from trellis.policies.policy import Policy
 from trellis.policies.sequences import sequence_length
 
@@ -105,7 +106,7 @@ class TrustRegion:
             max_kl = self.config.max_kl if inputs.max_kl is None else float(inputs.max_kl)
             problem = theta, batch, max_kl, rng
             return take_solved_step(self._policy, self._estimator, start, *problem)
-        if is_compilable(self._policy):
+        if is_compilable(self._policy.network):
             objective = self.objective(theta, batch, rng)
             return take_step(objective, theta, self.config, python_while, inputs)
         chunks = self.cut(theta, batch, rng)
@@ -117,7 +118,7 @@ class TrustRegion:
         """Return this batch's part of an objective that several shards share."""
         chunks = self.cut(theta, batch, rng)
         curvature = rule_of(self.config).curvature
-        kind = PictureObjective if is_compilable(self._policy) else LocalObjective
+        kind = PictureObjective if is_compilable(self._policy.network) else LocalObjective
         return kind(
             self._policy,
             self._estimator,

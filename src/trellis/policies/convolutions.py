@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import jax
 import numpy as np
 
 from trellis.arrays import Array
@@ -152,6 +153,11 @@ class ConvNet:
         padded = net.pad(weights)
         x = net.convolve(padded, net.load(frames, index, weights[0].dtype))[-1]
         return self.dense.apply(padded.dense, x.reshape(*lead, -1))
+
+
+def is_compilable(network: Any) -> bool:
+    """Return whether numba runs a network's derivatives; elsewhere than on a CPU, XLA does."""
+    return isinstance(network, ConvNet) and has_numba() and jax.default_backend() == "cpu"
 
 
 def byte_scale(dtype: Any) -> float:
