@@ -1,4 +1,4 @@
-"""Measures Atari: our stepping and sampling over raw emulators, and the update over sampling.
+"""Measures Atari: stepping, sampling and training over raw emulators.
 
 The raw emulators run in as many processes as our workers (two per core), repeat random actions four
 times and compute no frames. All competitors take turns.
@@ -9,6 +9,7 @@ times and compute no frames. All competitors take turns.
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from trellis.training.trainer import Trainer
 
 GAME, ROM = "ALE/Pong-v5", "pong"
 NUM_ENVS, STEPS, ROUNDS = 64, 32, 9
+RAW_ROUNDS = 3
+"""Rounds of the raw emulators before and after an iteration."""
 
 RAW = """
 import sys, random
@@ -143,24 +146,50 @@ def speeds() -> list[Figure]:
         Figure("stepping Pong (paper) over raw emulators", ratio(bare, paper), 0.75, True),
         Figure("stepping Pong (gymnasium) over raw emulators", ratio(bare, gymnasium), 0.75, True),
         Figure(
-            "stepping Pong (gymnasium) over AtariVectorEnv", ratio(vector, gymnasium), 1.1, True
+            "stepping Pong (gymnasium) over AtariVectorEnv", ratio(vector, gymnasium), 1.0, True
         ),
         Figure("sampling Pong (paper) over raw emulators", ratio(bare, sampling), 0.5, True),
     ]
 
 
-def update() -> Figure:
-    """Measure the update over sampling in an iteration of the paper's preset, once compiled."""
-    trainer = Trainer(presets.resolve(GAME, "paper/atari-single-path"))
-    state, _ = trainer.iterate(trainer.start())
-    state, metrics = trainer.iterate(state)
-    trainer.close()
-    took = metrics["seconds_estimation"] + metrics["seconds_update"]
-    print(f"  100,000 frames: sampling {metrics['seconds_sampling']:.0f} s, update {took:.0f} s")
-    name = "update on 100,000 frames (paper) over sampling them"
-    return Figure(name, took / metrics["seconds_sampling"], 1.5, at_least=False)
+def iterations(preset: str, count: int) -> list[float]:
+    """Return seconds of iterations of a preset over those of raw emulators for the same steps.
+
+    The emulators run before and after every iteration. The first iteration compiles and is not
+    counted.
+    """
+    trainer = Trainer(presets.resolve(GAME, preset))
+    raw = RawEmulators(2 * (os.cpu_count() or 1))
+    ratios = []
+    try:
+        state, metrics = trainer.iterate(trainer.start())
+        for _ in range(count):
+            before, (bare,) = metrics["steps"], take_turns(raw.run, rounds=RAW_ROUNDS)
+            start = time.perf_counter()
+            state, metrics = trainer.iterate(state)
+            took = time.perf_counter() - start
+            bare += take_turns(raw.run, rounds=RAW_ROUNDS)[0]
+            steps = metrics["steps"] - before
+            ratios.append(took / (np.mean(bare) / (NUM_ENVS * STEPS) * steps))
+            sampling, update = metrics["seconds_sampling"], took - metrics["seconds_sampling"]
+            print(f"  {preset}, {steps:,} steps: sampling {sampling:.2f} s, rest {update:.2f} s")
+    finally:
+        raw.close()
+        trainer.close()
+    return ratios
+
+
+def training() -> list[Figure]:
+    """Measure whole iterations of the presets."""
+    paper = float(np.median(iterations("paper/atari-single-path", 1)))
+    modern = float(np.median(iterations("modern/atari", 5)))
+    name = "an iteration of paper/atari-single-path over raw emulators"
+    return [
+        Figure(name, paper, 3.3, at_least=False),
+        Figure("training Pong (modern/atari) over raw emulators", 1 / modern, 0.35, True),
+    ]
 
 
 def run() -> list[Figure]:
     """Return all figures of this group."""
-    return [*speeds(), update()]
+    return [*speeds(), *training()]
