@@ -22,7 +22,7 @@ NETWORKS = {
 class Case:
     """A network at a random point, with pictures, a direction and a cotangent."""
 
-    def __init__(self, network: ConvNet, dtype=np.uint8):
+    def __init__(self, network: ConvNet, dtype: type[np.integer] = np.uint8):
         rng = np.random.default_rng(0)
         size, n = num_weights(network), 5
         self.theta, self.v = 0.3 * rng.standard_normal((2, size))

@@ -115,9 +115,9 @@ class MLPCritic:
             lead, stack = observation.shape[:-3], observation.shape[-3:]
             rows, frames = split_frames(observation)
             rows = rows.reshape(-1, *(stack if frames is None else stack[:1]))
-            if frames is not None and is_compilable(self.network):
+            if frames is not None and is_compilable(network := self.network):
                 stored = np.asarray(frames)
-                values = picture_critic.predict(self.network, state["weights"], stored, rows)
+                values = picture_critic.predict(network, state["weights"], stored, rows)
                 return values.reshape(lead)
         n = len(rows)
         pieces = 1
@@ -169,10 +169,10 @@ class MLPCritic:
         target, constant = np.asarray(target, np.float32), self.settings.critic_learning_rate
         # A rate that changes is an argument of the compiled program, which is compiled once.
         rate = None if learning_rate is None else np.float32(learning_rate)
-        if isinstance(frames, jax.Array) and is_compilable(self.network):
+        if isinstance(frames, jax.Array) and is_compilable(network := self.network):
             length, stored = constant if rate is None else float(rate), np.asarray(frames)
             pictures = stored, observation, target, batches
-            new, loss = picture_critic.fit(self.network, length, state, *pictures)
+            new, loss = picture_critic.fit(network, length, state, *pictures)
         else:
             settings = self.network, constant, state
             new, loss = _fit(*settings, observation, target, batches, frames, rate)

@@ -79,7 +79,7 @@ def fit(
         spread = np.sqrt(nu / (1.0 - SQUARE_DECAY**count)) + EPSILON
         vector -= learning_rate * (mu / (1.0 - DECAY**count)) / spread
     new = {"weights": vector, "adam_mu": mu, "adam_nu": nu}
-    return {**new, "adam_count": np.int32(count)}, float(np.mean(losses))
+    return {**new, "adam_count": np.array(count, np.int32)}, float(np.mean(losses))
 
 
 def _differentiated(
@@ -95,4 +95,4 @@ def _differentiated(
     outputs, kept = net.forward(weights, x)
     error = outputs[:, 0] - target
     cotangent = (error * target.dtype.type(2.0 / size))[:, None]
-    return error @ error / size, net.gradient(weights, x, kept, cotangent)
+    return float(error @ error) / size, net.gradient(weights, x, kept, cotangent)

@@ -10,7 +10,7 @@ Sums are added in the order of the chunks, so they do not depend on the number o
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -167,7 +167,7 @@ class PictureObjective:
         return _Linear(*self._net.forward(self._weights, self._load(chunk)))
 
     def _load(self, chunk: "_Chunk") -> np.ndarray:
-        return self._net.load(chunk.frames, chunk.index, self._theta.dtype)
+        return self._net.load(chunk.frames, chunk.stacks, self._theta.dtype)
 
     def _pull(self, x: np.ndarray, kept: Activations, cotangent: Array, free: Array) -> np.ndarray:
         """Return the gradient by θ, given cotangents of outputs and free parameters."""
@@ -190,7 +190,7 @@ class _Chunk(NamedTuple):
 
     frames: np.ndarray
     """All frames, (m, height, width)."""
-    index: np.ndarray
+    stacks: np.ndarray
     """Frames of each state, (n, frames)."""
     batch: StateBatch
     """The states, without observations."""
@@ -211,7 +211,7 @@ def _cut(chunks: Chunks) -> list[_Chunk]:
     return found
 
 
-def _in_order(values: Sequence[Any]) -> Any:
+def _in_order(values: Any) -> Any:
     """Return the sum of the values of all chunks, added one after the other."""
     return np.cumsum(np.stack(values))[-1]
 

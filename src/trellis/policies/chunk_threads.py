@@ -36,8 +36,7 @@ def in_threads(function: Callable[..., Result], *chunks: Iterable[Any]) -> Itera
         with contextlib.nullcontext() if own else jax.enable_x64(double):
             return function(*chunk)
 
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = count or 1
+    count = _num_threads()
     with one_blas_thread():
         if count == 1:
             yield from map(call, *chunks)
@@ -50,3 +49,11 @@ def in_threads(function: Callable[..., Result], *chunks: Iterable[Any]) -> Itera
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
+
+
+def _num_threads() -> int:
+    """Return the number of threads that XLA would use: `NPROC`, or one per core."""
+    wanted = os.environ.get("NPROC", "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

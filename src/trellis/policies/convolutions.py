@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -155,7 +155,7 @@ class ConvNet:
         return self.dense.apply(padded.dense, x.reshape(*lead, -1))
 
 
-def is_compilable(network: Any) -> bool:
+def is_compilable(network: Any) -> TypeGuard[ConvNet]:
     """Return whether numba runs a network's derivatives; elsewhere than on a CPU, XLA does."""
     return isinstance(network, ConvNet) and has_numba() and jax.default_backend() == "cpu"
 
