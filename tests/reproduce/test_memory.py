@@ -35,3 +35,8 @@ def test_the_page_has_scores_between_random_and_full(tmp_path):
     assert [row["score"] for row in rows] == [pytest.approx(0.7), 1.0, None, None]
     (tmp_path / "runs").mkdir()
     check_page(tmp_path)
+
+
+def test_seeds_can_be_shared_between_processes():
+    later = memory.Memory(seeds=2, first_seed=3, tasks=("hopper",))
+    assert later.seed_range == range(3, 5)

@@ -60,6 +60,8 @@ class Memory(TrainingExperiment):
     parallel: int = 1
     tasks: tuple[str, ...] = ("repeat", "t-maze", "cartpole", "pendulum", "hopper", "walker2d")
     """Tasks to run."""
+    first_seed: int = 0
+    """First of the seeds, so that several machines or processes can share the experiment."""
     policies: tuple[str, ...] = ("gru", "none", FULL)
     """Policies to run: gru, lstm, none (feed-forward) and full (with full observations)."""
 
@@ -68,12 +70,17 @@ class Memory(TrainingExperiment):
         look_up(TASKS, self.tasks, "task")
         look_up(dict.fromkeys(POLICIES), self.policies, "policy")
 
+    @property
+    def seed_range(self) -> range:
+        """Seeds of the runs."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
     def run(self, say: Say) -> None:
         """Train the missing runs, keep each of them, and write the page."""
         plans = [
             self.plan(task, policy, seed)
             for task in self.tasks
-            for seed in range(self.seeds)
+            for seed in self.seed_range
             for policy in self.policies
             if policy != FULL or TASKS[task].full
         ]
