@@ -33,6 +33,7 @@ BY_ENVIRONMENT = {
     "CartPole-v0": "modern/classic",
     "CartPole-v1": "modern/classic",
     "Acrobot-v1": "modern/classic",
+    "trellis/SeeingReacher-v0": "modern/camera",
     "trellis/CartPoleNoVelocity-v0": "modern/memory",
     "trellis/PendulumNoVelocity-v0": "modern/memory",
     "trellis/TMaze-v0": "modern/memory",

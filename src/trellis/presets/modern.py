@@ -53,6 +53,16 @@ MODERN: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
         step=StepConfig(fisher_fraction=1.0),
     ),
+    # Most of the time goes into the first convolution, so it has few channels.
+    "modern/camera": Preset(
+        "Robots that see (64×64 pictures and joints): small convolutions, a short horizon.",
+        total_steps=300_000,
+        eval_every=50_000,
+        policy=PolicyConfig(channels=(4, 16, 16)),
+        sampling=SamplingConfig(num_envs=64, steps_per_env=25),
+        estimation=EstimationConfig(gamma=0.9, critic_epochs=2, critic_minibatch=256),
+        step=StepConfig(max_kl=0.02, cg_tolerance=0.1, fisher_fraction=0.25),
+    ),
     "modern/memory": Preset(
         "Tasks that hide a part of their state: a GRU after one hidden layer.",
         total_steps=500_000,
