@@ -53,6 +53,19 @@ def test_policies_with_memory(case):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("env", ["trellis/KnightsTour-v0", "trellis/Carry-v0"])
+@pytest.mark.parametrize("sampler", ["single-path", "vine"])
+def test_masks_and_mixed_actions(env, sampler):
+    check(dataclasses.replace(CASES["CartPole-v1", sampler], env=env), 2)
+
+
+@pytest.mark.slow
+def test_masks_with_memory():
+    policy = PolicyConfig(hidden=(4,), memory="gru", memory_units=3)
+    check(dataclasses.replace(CARTPOLE, env="trellis/KnightsTour-v0", policy=policy), 2)
+
+
+@pytest.mark.slow
 def test_a_baseline_over_the_paths_of_all_workers():
     estimation = EstimationConfig(critic="none", baseline="time", advantages="center")
     check(dataclasses.replace(CARTPOLE, estimation=estimation), 2)

@@ -1,6 +1,6 @@
 """Kill −9 and resume: bit for bit for every kind of run that claims it, and a notice for others.
 
-Twelve kinds of runs are killed at ten moments each: before and after files reach the disk, while
+Every kind of run is killed at ten moments each: before and after files reach the disk, while
 checkpoints are switched, and in the middle of an iteration.
 """
 
@@ -36,6 +36,10 @@ KINDS = {
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
     "memory": "CartPole-v1 --policy.memory gru --policy.memory-units 3",
+    "masks": "trellis/KnightsTour-v0",
+    "masks and memory": "trellis/KnightsTour-v0 --policy.memory lstm --policy.memory-units 3",
+    "mixed actions": "trellis/Carry-v0",
+    "pictures and joints": "trellis/SeeingReacher-v0 --policy.channels 2 2",
     "CEM": f"CartPole-v1 --method cem {SEARCH}",
     "CMA": f"CartPole-v1 --method cma {SEARCH}",
     "Python objects with a state": f"{MODULE}:MisbehavingSaved-v0",

@@ -22,6 +22,8 @@ EXPERIMENTS = {
     "training": ("training", "Training", "Final returns of the modern presets on Gymnasium tasks."),
     "recipe": ("recipe", "Recipe", "Which changes of the modern presets raise the return."),
     "memory": ("memory", "Memory", "What memory is worth on tasks that hide velocities."),
+    "masks": ("masks", "Masks", "Action masks against penalties on a game with illegal moves."),
+    "seeing": ("seeing", "Seeing", "What a robot gains by seeing: camera, joints, full state."),
     "comparison": ("comparison", "Comparison", "Figure 4: seven methods, four tasks (Sec. 8.1)."),
     "cartpole": ("comparison", "CartPoleComparison", "Figure 4 on the cart-pole (Sec. 8.1)."),
     "locomotion": ("comparison", "Locomotion", "Figure 4 on swimmer, hopper, walker (Sec. 8.1)."),

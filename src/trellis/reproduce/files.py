@@ -29,6 +29,14 @@ def write_json(path: Path, record: Record) -> None:
     write_whole(path, folded + "\n")
 
 
+def append_line(path: Path, record: Record) -> None:
+    """Add a JSON line by one write, which the system does not mix with those of other processes."""
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode())
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the results in a file, or an empty dictionary if there is no such file."""
     if not path.is_file():

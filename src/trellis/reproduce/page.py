@@ -46,7 +46,7 @@ class Claim(NamedTuple):
     """A claim of the paper as a row of a table."""
 
     section: str
-    """Place in the paper."""
+    """Place in the paper; empty for what goes beyond it."""
     claim: str
     """The claim in a few words."""
     verdict: Verdict
@@ -87,14 +87,19 @@ def cell(value: float | None, spec: str) -> str:
     return BLANK if value is None else format(value, spec)
 
 
-def claims_table(claims: Iterable[Claim]) -> list[str]:
-    """Return the lines of a section with the claims of the paper and their verdicts."""
+def claims_table(claims: Iterable[Claim], heading: str = "Claims of the paper") -> list[str]:
+    """Return the lines of a section with claims, by default of the paper, and their verdicts."""
     rows = [
-        (f"{claim.claim} ({claim.section})", claim.verdict.value, claim.evidence, claim.link)
+        (
+            f"{claim.claim} ({claim.section})" if claim.section else claim.claim,
+            claim.verdict.value,
+            claim.evidence,
+            claim.link,
+        )
         for claim in claims
     ]
     return [
-        "## Claims of the paper",
+        f"## {heading}",
         "",
         *table(("claim", "verdict", "evidence", "details"), rows),
     ]

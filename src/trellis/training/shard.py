@@ -122,6 +122,11 @@ class Shard:
         self._state = ShardState(None, np.zeros(part.sampling.paths))
         self._fitting: Background[CriticFit] | None = None
 
+    @property
+    def samples(self) -> Samples:
+        """Samples of the newest iteration."""
+        return self._samples
+
     def restore(self, state: ShardState) -> None:
         """Continue from this state."""
         if state.snapshot is not None:

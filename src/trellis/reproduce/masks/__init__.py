@@ -1,0 +1,1 @@
+"""Action masks against penalties, on a game of jumanji with many illegal moves."""

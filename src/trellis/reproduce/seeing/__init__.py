@@ -1,0 +1,1 @@
+"""A robot that sees, against the same robot without its camera and with the full state."""
