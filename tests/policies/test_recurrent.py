@@ -233,3 +233,17 @@ def test_pictures_are_encoded_in_pieces_with_the_same_result():
     for t in range(3):
         expected, carry = policy.network.step(weights, pictures[[t, 3 + t]], carry)
         np.testing.assert_allclose(outputs[[t, 3 + t]], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("memory", "gate"), [("gru", 0), ("lstm", 1)])
+def test_the_span_bounds_how_long_units_remember_at_first(memory, gate):
+    box = spaces.Box(-1.0, 1.0, (3,))
+    biases = []
+    for span in (1.0, 8.0):
+        config = PolicyConfig(hidden=(), memory=memory, memory_units=50, memory_span=span)
+        policy = build_policy(config, box, box)
+        weights, _ = policy.unflatten(policy.init(np.random.default_rng(0)))
+        biases.append(weights[2][50 * gate : 50 * (gate + 1)])
+    assert not biases[0].any()
+    assert 0 <= biases[1].min() < biases[1].max() <= np.log(8.0)
+    assert biases[1].max() > np.log(6.0)

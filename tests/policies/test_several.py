@@ -18,6 +18,7 @@ from trellis.optimization.rules import Curvature
 from trellis.policies.build import build_policy
 from trellis.policies.networks import MLP
 from trellis.policies.normalizer import PictureStandardizer, Standardizer
+from trellis.policies.sequences import Sequences
 from trellis.sampling.frames import FrameStore, Stacks
 from trellis.spaces import SeveralFeatures, observation_encoder
 
@@ -109,6 +110,34 @@ def test_fisher_product_is_the_dense_hessian_of_the_mean_kl():
     batch = StateBatch(Inputs(stacks, inputs.rows), np.zeros((6, 1, 2)), ones, ones, weight, weight)
     chunks = cut(batch, 4, 2, np.float64)
     product = fisher_operator(ours, Curvature.ANALYTIC, jnp.asarray(theta), chunks)(v)
+    assert np.linalg.norm(product - expected) < 1e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_fisher_product_of_pictures_with_memory_is_the_dense_hessian():
+    config = PolicyConfig(hidden=(3, 3), channels=(2,), memory="gru", memory_units=2)
+    ours, rng = build_policy(config, SPACE, ACTIONS), np.random.default_rng(0)
+    theta, weight = rng.normal(size=ours.num_params) * 0.2, rng.uniform(0.5, 1.5, 6)
+    inputs = random_inputs(rng, 6)
+    carry, starts = rng.normal(size=(2, ours.carry_size)), np.array([0, 0, 1, 0, 0, 0], bool)
+    states = Sequences(inputs, starts, carry)
+
+    def params(theta):
+        return ours.distribution_params(theta, states)[0]
+
+    def sum_kl(new):
+        old = params(jnp.asarray(theta))
+        return jnp.sum(weight * ours.distribution.kl(old=old, new=params(new)))
+
+    v = rng.normal(size=ours.num_params)
+    expected = jax.jit(lambda t: jax.jvp(jax.grad(sum_kl), (t,), (v,))[1])(theta)
+    mu, push = jax.linearize(params, jnp.asarray(theta))
+    weighted = jax.tree.map(
+        lambda part: part * weight.reshape(-1, *[1] * (part.ndim - 1)),
+        ours.distribution.fisher_product(mu, push(v)),
+    )
+    (product,) = jax.linear_transpose(push, theta)(weighted)
     assert np.linalg.norm(product - expected) < 1e-6 * np.linalg.norm(expected)
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.reproduce.pages import check_page
 from trellis.reproduce.memory import experiment as memory
 from trellis.reproduce.memory import page
+from trellis.reproduce.memory.claims import claims
 
 
 def test_every_run_differs_from_the_others_in_its_memory_alone():
@@ -40,3 +41,24 @@ def test_the_page_has_scores_between_random_and_full(tmp_path):
 def test_seeds_can_be_shared_between_processes():
     later = memory.Memory(seeds=2, first_seed=3, tasks=("hopper",))
     assert later.seed_range == range(3, 5)
+
+
+def test_claims_compare_with_full_observations_and_with_no_memory():
+    def row(task, policy, mean, score=None):
+        return {"task": task, "policy": policy, "returns": [mean], "mean": mean, "score": score}
+
+    rows = [
+        row("repeat", "gru", 1.0),
+        row("repeat", "lstm", 0.9),
+        row("repeat", "none", 0.3),
+        row("t-maze", "gru", 1.0),
+        row("cartpole", "gru", 480.0, 0.96),
+        row("hopper", "gru", 2100.0, 0.6),
+        row("hopper", "none", 1100.0),
+        row("hopper", "full", 3000.0, 1.0),
+    ]
+    verdicts = [claim.verdict.value for claim in claims(rows)]
+    assert verdicts == [
+        *("partly", "partly", "holds", "not tested"),
+        *("holds", "does not hold", "not tested", "not tested"),
+    ]

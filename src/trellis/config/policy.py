@@ -34,3 +34,6 @@ class PolicyConfig(Checked):
     observation does not show the whole state."""
     memory_units: int = field(default=64, metadata=AT_LEAST_1)
     """Units of the memory."""
+    memory_span: float = field(default=32.0, metadata=AT_LEAST_1)
+    """Number of steps over which the slowest unit forgets before training. Small for what changes
+    quickly, such as velocities; large for signs that must be remembered."""

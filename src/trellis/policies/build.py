@@ -84,7 +84,7 @@ def _with_memory(
     config: PolicyConfig, features: int, outputs: int, encoders: Mapping[str, Network] | None
 ) -> RecurrentNet:
     """Return a network whose hidden layers come before a recurrent cell."""
-    cell = CELLS[config.memory](config.memory_units)
+    cell = CELLS[config.memory](config.memory_units, config.memory_span)
     *hidden, last = config.hidden or (cell.units,)
     encoder = NoEncoder(int(features))
     if config.hidden or isinstance(features, PictureFeatures | SeveralFeatures):

@@ -4,12 +4,13 @@ A cell maps its input and a carry to the next carry. The part of a step that dep
 alone, `project`, can be computed for all times together; `advance` does the rest, one time after
 the other. The same code runs on NumPy arrays beside the simulator and on JAX arrays.
 
-The gates that keep the memory start with biases log u, u uniform in [1, `LONGEST_MEMORY`], so that
-the units forget at different speeds, the slowest over that many steps (Tallec & Ollivier 2018).
+The gates that keep the memory start with biases log u, u uniform in [1, `span`], so that the units
+forget at different speeds, the slowest over that many steps (Tallec & Ollivier 2018). A large span
+remembers a sign for long; a small one follows what changes quickly, such as velocities.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 from trellis.arrays import Array
 from trellis.policies.networks import orthogonal
 
-LONGEST_MEMORY = 32.0
-"""Number of steps over which the slowest unit forgets at first."""
+SPAN = 32.0
+"""Default number of steps over which the slowest unit forgets at first."""
 
 
 class Cell(Protocol):
@@ -72,6 +73,8 @@ class GRU:
 
     units: int
     """Number of units."""
+    span: float = field(default=SPAN, compare=False, repr=False)
+    """Number of steps over which the slowest unit forgets at first. Initial weights alone use it."""
 
     @property
     def carry_size(self) -> int:
@@ -85,7 +88,7 @@ class GRU:
     def init(self, rng: np.random.Generator, inputs: int) -> list[np.ndarray]:
         """Return initial weights: orthogonal matrices per gate, and biases that keep the memory."""
         bias = np.zeros((3, self.units))
-        bias[0] = _keeping_bias(rng, self.units)
+        bias[0] = _keeping_bias(rng, self.units, self.span)
         return [*_matrices(rng, inputs, self.units, 3), bias.ravel()]
 
     def advance(self, weights: Sequence[Array], projected: Array, carry: Array) -> Array:
@@ -119,6 +122,8 @@ class LSTM:
 
     units: int
     """Number of units."""
+    span: float = field(default=SPAN, compare=False, repr=False)
+    """Number of steps over which the slowest unit forgets at first. Initial weights alone use it."""
 
     @property
     def carry_size(self) -> int:
@@ -132,7 +137,7 @@ class LSTM:
     def init(self, rng: np.random.Generator, inputs: int) -> list[np.ndarray]:
         """Return initial weights: orthogonal matrices per gate, and biases that keep the memory."""
         bias = np.zeros((4, self.units))
-        bias[1] = _keeping_bias(rng, self.units)
+        bias[1] = _keeping_bias(rng, self.units, self.span)
         bias[0] = -bias[1]
         return [*_matrices(rng, inputs, self.units, 4), bias.ravel()]
 
@@ -160,8 +165,8 @@ def _matrices(
     return of_input, of_memory
 
 
-def _keeping_bias(rng: np.random.Generator, units: int) -> np.ndarray:
-    return np.log(rng.uniform(1.0, LONGEST_MEMORY, units))
+def _keeping_bias(rng: np.random.Generator, units: int, span: float) -> np.ndarray:
+    return np.log(rng.uniform(1.0, span, units))
 
 
 def _sigmoid(x: Array) -> Array:

@@ -19,6 +19,7 @@ from trellis.policies.cells import Cell, project
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import Network, orthogonal
 from trellis.policies.sequences import Sequences
+from trellis.policies.several import SeveralNetwork
 
 PICTURES_AT_ONCE = 64
 """Number of pictures that the encoder computes together, so that memory stays bounded."""
@@ -101,7 +102,7 @@ class RecurrentNet:
         """Approximate number of activations per state; used to pick a chunk size."""
         gates = self.cell.shapes(1)[-1][0]
         cell = 2 * gates + 2 * self.carry_size + self.num_outputs
-        if isinstance(self.encoder, ConvNet):  # Its activations are computed again when needed.
+        if self._sees_pictures:  # The encoder's activations are computed again when needed.
             return self.encoder.num_outputs + cell
         return self.encoder.values_per_state + cell
 
@@ -149,12 +150,22 @@ class RecurrentNet:
 
     def _encode(self, weights: Sequence[Array], observation: Any) -> Array:
         """Return the encoder's outputs; those of pictures a few at a time, without activations."""
-        if not isinstance(self.encoder, ConvNet):
+        if not self._sees_pictures:
             return self.encoder.apply(weights, observation)
         import jax
 
-        apply = jax.checkpoint(lambda picture: self.encoder.apply(weights, picture[None])[0])
-        return jax.lax.map(apply, observation, batch_size=min(PICTURES_AT_ONCE, len(observation)))
+        def encode(state: Any) -> Array:
+            return self.encoder.apply(weights, jax.tree.map(lambda part: part[None], state))[0]
+
+        states = len(jax.tree.leaves(observation)[0])
+        batch_size = min(PICTURES_AT_ONCE, states)
+        return jax.lax.map(jax.checkpoint(encode), observation, batch_size=batch_size)
+
+    @property
+    def _sees_pictures(self) -> bool:
+        encoder = self.encoder
+        several = isinstance(encoder, SeveralNetwork) and bool(encoder.pictures)
+        return isinstance(encoder, ConvNet) or several
 
     def _activate(self, outputs: Array) -> Array:
         return outputs.__array_namespace__().tanh(outputs) if self.encoder.shapes else outputs

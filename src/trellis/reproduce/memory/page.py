@@ -8,6 +8,7 @@ import numpy as np
 
 from trellis.reproduce import page
 from trellis.reproduce.files import Record, write_json
+from trellis.reproduce.memory.claims import claims
 from trellis.reproduce.page import BLANK
 
 Runs = Mapping[str, Mapping[str, Sequence[Record]]]
@@ -41,6 +42,7 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
         " score is 0 for the first episodes of training, which are random, and 1 for the same"
         " algorithm with full observations. `trellis reproduce memory` writes this page.",
         "",
+        *page.claims_table(claims(rows), "Claims"),
         "## Returns",
         "",
         *page.table(
@@ -49,11 +51,7 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
         ),
         "## Command",
         "",
-        "```sh",
-        f"# written by commit {made['commit']}",
-        made["command"],
-        "```",
-        "",
+        *page.commands([("memory.json", made)]),
     ]
     page.write(out, lines, FILES)
 
@@ -71,6 +69,7 @@ def _measure(task: str, policy: str, runs: Mapping[str, Sequence[Record]]) -> di
         "policy": policy,
         "steps": runs[policy][0]["steps"],
         "returns": returns,
+        "mean": float(np.mean(returns)),
         "score": score,
     }
 
@@ -82,6 +81,6 @@ def _row(row: Record) -> list[str]:
         NAMES[row["policy"]],
         f"{row['steps']:,}",
         str(len(returns)),
-        *(f"{value:,.2f}" for value in (np.mean(returns), min(returns), max(returns))),
+        *(f"{value:,.2f}" for value in (row["mean"], min(returns), max(returns))),
         BLANK if score is None else f"{score:.2f}",
     ]
