@@ -6,7 +6,7 @@ Each figure is a ratio of two things measured in one run. Use an idle machine.
 import importlib
 import sys
 
-GROUPS = ("step", "environments", "vine", "atari", "cluster", "training")
+GROUPS = ("step", "environments", "vine", "atari", "cluster", "training", "memory")
 BY_NAME = ("wallclock",)
 """Groups that run only if they are named: they take hours, and keep what is finished."""
 

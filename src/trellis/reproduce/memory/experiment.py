@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from trellis import presets
+from trellis.config import PolicyConfig
 from trellis.reproduce.experiment import TrainingExperiment, command, look_up
 from trellis.reproduce.files import made_by
 from trellis.reproduce.kept_runs import KeptRuns
@@ -96,7 +97,10 @@ class Memory(TrainingExperiment):
         config = presets.resolve(full if policy == FULL and full else env)
         if policy != FULL:
             hidden = (64, 64) if policy == "none" else config.policy.hidden
-            network = dataclasses.replace(config.policy, hidden=hidden, memory=policy)
+            span = PolicyConfig().memory_span if policy == "none" else config.policy.memory_span
+            network = dataclasses.replace(
+                config.policy, hidden=hidden, memory=policy, memory_span=span
+            )
             config = dataclasses.replace(config, policy=network)
         config = dataclasses.replace(
             config, total_steps=steps, max_iterations=None, seed=seed, threads=1, eval_every=0
