@@ -74,7 +74,7 @@ class GRU:
     units: int
     """Number of units."""
     span: float = field(default=SPAN, compare=False, repr=False)
-    """Number of steps over which the slowest unit forgets at first. Initial weights alone use it."""
+    """Number of steps over which the slowest unit forgets at first. It sets initial weights."""
 
     @property
     def carry_size(self) -> int:
@@ -123,7 +123,7 @@ class LSTM:
     units: int
     """Number of units."""
     span: float = field(default=SPAN, compare=False, repr=False)
-    """Number of steps over which the slowest unit forgets at first. Initial weights alone use it."""
+    """Number of steps over which the slowest unit forgets at first. It sets initial weights."""
 
     @property
     def carry_size(self) -> int:

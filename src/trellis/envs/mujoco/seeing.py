@@ -2,7 +2,7 @@
 
 A planar arm with two joints reaches for a red disc. Observations are a picture of 64×64 pixels from
 the arm's camera, above its base, and the angles and velocities of its joints. The position of the
-disc is in the picture alone. The reward of a step is
+disc is in the picture alone. Actions are the speeds of the joints. The reward of a step is
 
     exp(−d / 5 cm)
 
@@ -12,6 +12,7 @@ option `senses` gives the same task with other observations, for comparison.
 
 import os
 import sys
+import weakref
 from typing import Any, Literal
 
 import numpy as np
@@ -118,6 +119,7 @@ class SeeingReacher(BatchEnv):
         self._camera = np.zeros((num_envs, SIDE, SIDE, 3), np.uint8)
         self._data = mujoco.MjData(self.model)
         self._renderers: dict[int, Any] = {}
+        weakref.finalize(self, _close, self._renderers)  # Before OpenGL is gone at exit.
         vector = spaces.Box(-np.inf, np.inf, (10 if senses == "state" else 6,), np.float32)
         space: spaces.Space[Any] = vector
         if senses == "both":
@@ -209,6 +211,10 @@ class SeeingReacher(BatchEnv):
 
     def close(self) -> None:
         """Close the renderers."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers.clear()
+        _close(self._renderers)
+
+
+def _close(renderers: dict[int, Any]) -> None:
+    for renderer in renderers.values():
+        renderer.close()
+    renderers.clear()
