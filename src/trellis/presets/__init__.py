@@ -35,7 +35,7 @@ BY_ENVIRONMENT = {
     "Acrobot-v1": "modern/classic",
     "trellis/SeeingReacher-v0": "modern/camera",
     "trellis/CartPoleNoVelocity-v0": "modern/memory",
-    "trellis/PendulumNoVelocity-v0": "modern/memory",
+    "trellis/PendulumNoVelocity-v0": "modern/memory-pendulum",
     "trellis/TMaze-v0": "modern/memory",
     "trellis/Repeat-v0": "modern/memory",
     "trellis/HopperNoVelocity-v0": "modern/memory-mujoco",
