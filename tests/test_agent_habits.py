@@ -239,3 +239,12 @@ def test_the_callback_of_an_evaluation_sees_every_step_and_can_stop():
 def test_a_wrong_evaluation_is_refused(arguments, words):
     with pytest.raises((TypeError, ValueError), match=words):
         trellis.evaluate_policy(*arguments)
+
+
+def test_lists_are_accepted_where_settings_are_tuples():
+    from trellis import presets
+    from trellis.config.changes import changed
+
+    config = changed(presets.resolve("CartPole-v1"), {"policy": {"hidden": [8, 4]}})
+    assert config.policy.hidden == (8, 4)
+    hash(config.policy)

@@ -101,10 +101,9 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
             raise TypeError(
                 f"{name} must be a dictionary of settings or a {type(old).__name__}, got {new!r}"
             )
-        if isinstance(old, tuple) and isinstance(new, list):
-            return tuple(new)  # Settings are hashable; people write hidden=[64, 64], too.
         if not isinstance(new, Mapping):
-            return new
+            # Settings are hashable; people write hidden=[64, 64], too.
+            return tuple(new) if isinstance(new, list) and isinstance(old, tuple) else new
         return changed(old, new) if dataclasses.is_dataclass(old) else {**(old or {}), **new}
 
     return dataclasses.replace(config, **{name: value(name, new) for name, new in changes.items()})
