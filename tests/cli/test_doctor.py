@@ -17,7 +17,7 @@ def test_a_healthy_machine(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "RENDER", "raise SystemExit('no display')")
     assert main(["doctor"]) == 0
     lines = {line[:22].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
-    for name in (*doctor.NEEDED, "compiling with JAX"):
+    for name in (*doctor.NEEDED, "compiling with JAX", "device in use"):
         assert lines[name].startswith("ok")
     if "batched physics" in lines:
         assert "steps per second of Hopper-v5" in lines["batched physics"]
@@ -35,6 +35,18 @@ def test_the_lists_are_those_of_the_project():
         assert {found[module][0].lower().replace("_", "-") for module in modules} == {
             name.lower() for name in wanted
         }
+    for extra, modules in doctor.SUITES.items():
+        wanted = {re.split(r"[<>=\[]", name)[0] for name in about["optional-dependencies"][extra]}
+        names = {"mujoco_playground": "playground", "mujoco.mjx": "mujoco-mjx"}
+        assert {names.get(module, module) for module in modules} == wanted
+
+
+def test_a_suite_is_looked_up_and_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "slow_suite.py").write_text("raise ImportError('never run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert doctor.package("slow_suite", "pip install it", needed=False, load=False).state == "ok"
+    missing = doctor.package("no_parent.suite", "pip install it", needed=False, load=False)
+    assert (missing.state, "pip install it" in missing.detail) == ("missing", True)
 
 
 def test_a_package_that_cannot_be_imported_is_broken(tmp_path, monkeypatch):

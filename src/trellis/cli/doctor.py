@@ -33,6 +33,11 @@ EXTRAS = {
     "ray": ("ray",),
 }
 """Modules that each extra installs."""
+SUITES = {
+    "jax-envs": ("gymnax", "six", "flax", "pgx", "jumanji", "navix", "xminigrid", "craftax"),
+    "brax": ("brax", "mujoco_playground", "mujoco.mjx"),
+}
+"""Modules of the JAX suites by extra. They load slowly, so they are looked up, not imported."""
 PHYSICS_SECONDS = 1.0
 """Time to step the physics for."""
 GL_SECONDS = 60
@@ -92,7 +97,12 @@ def checks() -> Iterator[Check]:
     extras = {module: extra for extra, modules in EXTRAS.items() for module in modules}
     for module, extra in extras.items():
         yield package(module, f"pip install 'trellis-rl[{extra}]'", needed=False)
+    for extra, modules in SUITES.items():
+        for module in modules:
+            install = f"pip install 'trellis-rl[{extra}]'"
+            yield package(module, install, needed=False, load=False)
     yield attempt("compiling with JAX", compile_with_jax)
+    yield attempt("device in use", device_in_use)
     if importlib.util.find_spec("mujoco"):
         yield attempt("batched physics", step_physics)
         how = f"MUJOCO_GL={os.environ.get('MUJOCO_GL', 'not set')}"
@@ -104,19 +114,35 @@ def checks() -> Iterator[Check]:
         )
 
 
-def package(module: str, install: str, *, needed: bool) -> Check:
-    """Check whether a package can be imported, and which version it has."""
-    if importlib.util.find_spec(module) is None:
+def package(module: str, install: str, *, needed: bool, load: bool = True) -> Check:
+    """Check whether a package can be imported, and which version it has.
+
+    Args:
+        module: Its module.
+        install: Command that installs it.
+        needed: Whether it is required.
+        load: Whether to import it; otherwise it is only looked up.
+    """
+    if not _exists(module):
         kind = "required" if needed else "optional"
         return Check(module, "broken" if needed else "missing", f"{kind}, install with: {install}")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
     def version() -> str:
-        importlib.import_module(module)
-        names = _distributions().get(module)
+        if load:
+            importlib.import_module(module)
+        # A module within another package's belongs to a distribution of that name.
+        names = [module.replace(".", "-")] if "." in module else _distributions().get(module)
         return importlib.metadata.version(names[0]) if names else "version unknown"
 
     return attempt(module, version)
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # Its parent is missing.
+        return False
 
 
 def attempt(name: str, what: Callable[[], str]) -> Check:
@@ -138,8 +164,15 @@ def compile_with_jax() -> str:
     seconds = time.perf_counter() - start
     if not np.allclose(slope, 1 - np.tanh(x) ** 2, atol=1e-5):
         raise ArithmeticError("the derivative of tanh is wrong; reinstall jax and jaxlib")
-    devices = ", ".join(str(device) for device in jax.devices())
-    return f"took {seconds:.1f} s on {devices}"
+    return f"took {seconds:.1f} s"
+
+
+def device_in_use() -> str:
+    """Return the device that computes, and all devices of its kind."""
+    import jax
+
+    devices = jax.devices()
+    return f"{devices[0].platform}: {devices[0].device_kind}, {len(devices)} of them"
 
 
 def step_physics() -> str:

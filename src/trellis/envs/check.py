@@ -21,6 +21,7 @@ from trellis.envs import lookup
 from trellis.envs.batch import BatchEnv, Restorability
 from trellis.envs.catalog import make
 from trellis.envs.errors import describe
+from trellis.envs.jax.suites import is_functional, suite_env, suite_of
 from trellis.envs.sources import require_source
 from trellis.envs.values import leaves
 from trellis.masks import MASK_KEY, make_legal, mask_size
@@ -90,8 +91,8 @@ def check_env(
     """Check whether an environment can be trained, and what limits it has.
 
     Args:
-        env: An id, a callable that returns a new `gymnasium.Env`, or an environment. An environment
-            that you pass is stepped and reset, but not closed.
+        env: An id, a callable that returns a new `gymnasium.Env`, a `FunctionalEnv`, or an
+            environment. An environment that you pass is stepped and reset, but not closed.
         verbose: Whether to print the report.
 
     Returns:
@@ -109,7 +110,9 @@ def check_env(
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     if is_object:
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    report = EnvReport(str(name), tuple(_checks(source, is_object=is_object)))
+    in_jax = is_functional(env) or (isinstance(env, str) and suite_of(env) is not None)
+    checks = _jax_checks(source) if in_jax else _checks(source, is_object=is_object)
+    report = EnvReport(str(name), tuple(checks))
     if verbose:
         print(report)
     return report
@@ -142,6 +145,30 @@ def _checks(source: Any, *, is_object: bool) -> Iterator[EnvCheck]:
         yield from _batch_checks(batch)
 
 
+def _jax_checks(source: Any) -> Iterator[EnvCheck]:
+    """Yield the checks of an environment that is written in JAX."""
+    try:
+        if isinstance(source, str):
+            env: Any = suite_env(source)
+        else:
+            env = source() if isinstance(source, type) else source
+    except Exception as error:
+        yield EnvCheck("error", "making it", describe(error))
+        return
+    yield EnvCheck("ok", "making it", f"{type(env).__name__}, functions in JAX")
+    from trellis.envs.jax.check import check_functions
+
+    found = [*_space_checks(env)]
+    if not any(check.level == "error" for check in found):
+        for name, problem in check_functions(env):
+            detail = problem or "JAX can compile it"
+            found.append(EnvCheck("error" if problem else "ok", name, detail))
+    yield from found
+    if any(check.level == "error" for check in found):
+        return
+    yield from _batch_checks(make(source if isinstance(source, str) else env, 1))
+
+
 def _make(source: Any) -> gymnasium.Env:
     if not isinstance(source, str):
         return source()
@@ -154,7 +181,7 @@ def _summary(env: gymnasium.Env) -> str:
     return f"{type(env.unwrapped).__name__}" + (f", registered as {spec.id}" if spec else "")
 
 
-def _space_checks(env: gymnasium.Env) -> Iterator[EnvCheck]:
+def _space_checks(env: Any) -> Iterator[EnvCheck]:
     """Check that a policy supports both spaces."""
     for name, read in (("observation_space", observation_encoder), ("action_space", action_kind)):
         space = getattr(env, name, None)

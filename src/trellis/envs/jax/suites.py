@@ -167,6 +167,15 @@ def make_suite_batch(env_id: str, num_envs: int, **options: Any) -> BatchEnv:
         MissingExtraError: The suite is not installed.
         UnknownEnvironmentError: The suite has no environment of this name.
     """
+    if options.get("render_mode") in (None, "rgb_array"):
+        options.pop("render_mode", None)
+    limit = options.pop("max_episode_steps", "default")
+    env = suite_env(env_id, **options)
+    return make_functional_batch(env, num_envs, env_id=env_id, max_episode_steps=limit)
+
+
+def suite_env(env_id: str, **options: Any) -> Any:
+    """Return the `FunctionalEnv` of an id of a JAX suite; see `make_suite_batch` for its errors."""
     suite, name = suite_of(env_id), env_id.partition("/")[2]
     assert suite is not None
     if not installed(suite.module):
@@ -174,9 +183,6 @@ def make_suite_batch(env_id: str, num_envs: int, **options: Any) -> BatchEnv:
             f"{env_id} needs the package {suite.module}, which is not installed."
             f" Run: {suite.install}"
         )
-    if options.get("render_mode") in (None, "rgb_array"):
-        options.pop("render_mode", None)
-    limit = options.pop("max_episode_steps", "default")
     request = env_id, repr(sorted(options.items()))
     if request not in _made:
         try:
@@ -185,7 +191,7 @@ def make_suite_batch(env_id: str, num_envs: int, **options: Any) -> BatchEnv:
             if error.args[:1] != (name,):
                 raise
             raise _unknown(env_id, error.args[1]) from None
-    return make_functional_batch(_made[request], num_envs, env_id=env_id, max_episode_steps=limit)
+    return _made[request]
 
 
 def make_functional_batch(env: Any, num_envs: int, **options: Any) -> BatchEnv:
