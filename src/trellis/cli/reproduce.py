@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "theory": ("theory", "Theory", "Algorithm 1 and trust regions on finite MDPs (Sec. 3)."),
     "training": ("training", "Training", "Final returns of the modern presets on Gymnasium tasks."),
     "recipe": ("recipe", "Recipe", "Which changes of the modern presets raise the return."),
+    "jax": ("jax_suites", "JaxSuites", "Returns on environments in JAX, beside published scores."),
     "memory": ("memory", "Memory", "What memory is worth on tasks that hide velocities."),
     "masks": ("masks", "Masks", "Action masks against penalties on a game with illegal moves."),
     "seeing": ("seeing", "Seeing", "What a robot gains by seeing: camera, joints, full state."),

@@ -41,12 +41,26 @@ BY_ENVIRONMENT = {
     "trellis/HopperNoVelocity-v0": "modern/memory-mujoco",
     "trellis/Walker2dNoVelocity-v0": "modern/memory-mujoco",
     "trellis/HalfCheetahNoVelocity-v0": "modern/memory-mujoco",
+    "gymnax/CartPole-v1": "modern/jax",
+    "gymnax/Acrobot-v1": "modern/jax",
+    "gymnax/Pendulum-v1": "modern/jax",
+    "gymnax/MountainCarContinuous-v0": "modern/mountain-car",
+    "phys2d/CartPole-v0": "modern/jax",
+    "phys2d/CartPole-v1": "modern/jax",
+    "phys2d/Pendulum-v0": "modern/jax",
+    "brax/inverted_pendulum": "modern/jax",
     "trellis/PaperSwimmer-v0": "paper/swimmer",
     "trellis/PaperHopper-v0": "paper/hopper",
     "trellis/PaperWalker-v0": "paper/walker",
     "trellis/PaperCartPole-v0": "paper/cartpole",
 }
 """Preset of each environment that has its own."""
+BY_PART = {
+    "ALE/": "modern/atari",
+    "pgx/minatar-": "modern/minatar",
+    "-MinAtar": "modern/minatar",
+}
+"""Preset of environments by the beginning or the end of their id."""
 
 
 def resolve(env_id: str, name: str | None = None) -> TrainConfig:
@@ -54,18 +68,22 @@ def resolve(env_id: str, name: str | None = None) -> TrainConfig:
 
     Args:
         env_id: Gymnasium id. A module in front of it (`ale_py:ALE/Pong-v5`) does not matter.
-        name: Name of the preset. Default: the environment's own, else modern/atari for games and
-            modern/default for everything else.
+        name: Name of the preset. Default: the environment's own, else modern/atari for Atari games,
+            modern/minatar for MinAtar games and modern/default for everything else.
 
     Raises:
         ValueError: There is no preset of this name.
     """
     bare = env_id.rpartition(":")[2]
-    default = "modern/atari" if bare.startswith("ALE/") else DEFAULT
-    name = name or BY_ENVIRONMENT.get(bare, default)
+    by_part = (preset for part, preset in BY_PART.items() if _has(bare, part))
+    name = name or BY_ENVIRONMENT.get(bare) or next(by_part, DEFAULT)
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"there is no preset {name!r}; {hint}`trellis presets` lists them")
     settings = {key: value for key, value in vars(PRESETS[name]).items() if key != "about"}
     return TrainConfig(env=env_id, preset=name, **settings)
+
+
+def _has(env_id: str, part: str) -> bool:
+    return env_id.endswith(part) if part.startswith("-") else env_id.startswith(part)

@@ -63,6 +63,36 @@ MODERN: dict[str, Preset] = {
         estimation=EstimationConfig(gamma=0.9, critic_epochs=2, critic_minibatch=256),
         step=StepConfig(max_kl=0.02, cg_tolerance=0.1, fisher_fraction=0.25),
     ),
+    "modern/jax": Preset(
+        "Classic control in JAX (gymnax, Gymnasium's functions, Brax's pendulums).",
+        total_steps=500_000,
+        sampling=SamplingConfig(num_envs=64, steps_per_env=32),
+        step=StepConfig(fisher_fraction=1.0),
+    ),
+    # The goal is far: a long horizon, and noise that is strong enough to reach it by chance.
+    "modern/mountain-car": Preset(
+        "Continuous mountain car in JAX: a long horizon (γ = 0.999) and strong initial noise.",
+        total_steps=1_000_000,
+        policy=PolicyConfig(initial_log_std=0.7),
+        sampling=SamplingConfig(num_envs=64, steps_per_env=250),
+        estimation=EstimationConfig(gamma=0.999, gae_lambda=0.98),
+        step=StepConfig(max_kl=0.02, fisher_fraction=1.0),
+    ),
+    "modern/minatar": Preset(
+        "MinAtar games in JAX: one hidden layer on binary pictures, large batches.",
+        total_steps=5_000_000,
+        eval_every=1_000_000,
+        eval_drawn=True,
+        policy=PolicyConfig(hidden=(64,)),
+        sampling=SamplingConfig(num_envs=128, steps_per_env=64),
+        estimation=EstimationConfig(
+            critic_hidden=(64,),
+            critic_epochs=2,
+            critic_minibatch=256,
+            normalize_observations=False,
+        ),
+        step=StepConfig(max_kl=0.02),
+    ),
     "modern/memory": Preset(
         "Tasks that hide a part of their state: a GRU after one hidden layer.",
         total_steps=500_000,

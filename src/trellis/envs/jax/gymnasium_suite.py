@@ -1,6 +1,6 @@
 """Translates Gymnasium's own functional environments (`gymnasium.experimental.functional.FuncEnv`).
 
-Any `FuncEnv` that is written in JAX works: `TRPO(from_func_env(env))`.
+Any `FuncEnv` that is written in JAX works: `TRPO(GymnasiumFuncEnv(env, max_episode_steps=500))`.
 """
 
 from typing import Any

@@ -1,0 +1,1 @@
+"""TRPO on environments that are written in JAX: classic control, MinAtar and physics."""
