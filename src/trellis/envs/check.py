@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,9 @@ from trellis.envs.sources import require_source
 from trellis.envs.values import leaves
 from trellis.masks import MASK_KEY, make_legal, mask_size
 from trellis.spaces import observation_encoder
+
+if TYPE_CHECKING:
+    from trellis.envs.jax.functional import FunctionalEnv
 
 TRIAL_STEPS = 200
 """Steps with random actions, to see whether an episode ends and how fast the environment is."""
@@ -86,7 +89,9 @@ class EnvReport:
 
 
 def check_env(
-    env: str | Callable[..., gymnasium.Env] | gymnasium.Env, *, verbose: bool = True
+    env: "str | Callable[..., gymnasium.Env] | gymnasium.Env | FunctionalEnv",
+    *,
+    verbose: bool = True,
 ) -> EnvReport:
     """Check whether an environment can be trained, and what limits it has.
 

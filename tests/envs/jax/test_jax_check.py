@@ -1,5 +1,7 @@
 """`check_env` knows environments in JAX: what it refuses, and what it reports of good ones."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import pytest
 from gymnasium import spaces
@@ -24,33 +26,36 @@ def test_a_good_environment_passes_every_check(env, capsys):
     assert "Walk can be trained." in capsys.readouterr().out
 
 
-class WrongState(Walk):
+Base: Any = Walk  # What follows is wrong on purpose.
+
+
+class WrongState(Base):
     def step(self, key, state, action):
         return super().step(key, state, action)._replace(state={"position": state["position"]})
 
 
-class WrongShape(Walk):
+class WrongShape(Base):
     observation_space = spaces.Box(-1.0, 1.0, (3,))
 
 
-class Branches(Walk):
+class Branches(Base):
     def step(self, key, state, action):
         if state["position"] > 0:
             action = 0
         return super().step(key, state, action)
 
 
-class FiveValues(Walk):
+class FiveValues(Base):
     def step(self, key, state, action):
         return state, self._observe(state), 0.0, False, False
 
 
-class TwoRewards(Walk):
+class TwoRewards(Base):
     def step(self, key, state, action):
-        return Transition(state, self._observe(state), jnp.zeros(2), False)
+        return Transition(state, self._observe(state), jnp.zeros(2), jnp.array(False))
 
 
-class ThreeValues(Walk):
+class ThreeValues(Base):
     def reset(self, key):
         return (*super().reset(key), {})
 

@@ -118,13 +118,13 @@ def _goal_row(row: Record) -> list[str]:
 
 def _game_row(row: Record) -> list[str]:
     returns = np.asarray(row["returns"])
-    interval = mean_interval(row["returns"]).interval
+    low, high = mean_interval(row["returns"]).interval
     return [
         row["env"],
         f"{row['steps']:,}",
         str(len(returns)),
         f"{returns.mean():,.1f}",
-        interval_text(*interval, blank=page.BLANK),
+        interval_text(low, high, blank=page.BLANK),
         f"{returns.min():,.1f}",
         page.cell(row["published"], ",.0f"),
     ]
