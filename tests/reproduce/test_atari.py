@@ -34,19 +34,25 @@ PONG, BREAKOUT = env_id("Pong"), env_id("Breakout")
 
 
 def test_a_paper_run_has_tables_3s_budget_and_scale_never_takes_iterations():
-    full = Atari(games=("Pong",), preset="paper/atari-single-path").plans[0].config
+    full = Atari(games=("Pong",), scale=1.0).plans[0].config
+    assert full.preset == "paper/atari-single-path"
     assert (full.sampling.most_steps, full.max_iterations) == (100_000, 500)
     assert full.total_steps == 500 * 100_000
     assert full.env == "ALE/Pong-v5"
-    vine = Atari(games=("Pong",), preset="paper/atari-vine", scale=0.5).plans[0].config
-    assert vine.sampling.most_steps == 200_000
-    assert vine.max_iterations == 500
-    asked = {"preset": "paper/atari-single-path", "scale": 0.1, "steps": 50_000}
-    (plan,) = Atari(games=("Pong",), **asked).plans
-    assert plan.config.sampling.most_steps == 3 * 3125
+    assert not full.sampling.whole_paths  # Games continue, so that they end.
+    for scale, trunks in ((1.0, 8), (0.5, 4), (0.05, 1)):
+        vine = Atari(games=("Pong",), recipe="paper-vine", scale=scale).plans[0].config
+        assert 0 <= scale * 400_000 - vine.sampling.most_steps < 400
+        assert (vine.sampling.vine.trunks, vine.sampling.vine.trunk_length) == (trunks, 5000)
+        assert vine.max_iterations == 500
+    (plan,) = Atari(games=("Pong",), steps=50_000).plans
+    assert plan.config.sampling.most_steps == 10_000
+    assert plan.config.sampling.num_envs == 8
     assert plan.config.total_steps == 50_000
     assert plan.folder.as_posix() == "runs/atari/paper-atari-single-path-scale-0.1/Pong-0"
-    modern = Atari(games=("Pong", "Qbert"), seeds=2, steps=10**7).plans
+    old = Atari(games=("Pong",), preset="paper/atari-single-path").plans[0].config
+    assert dataclasses.replace(old, threads=full.threads) == full
+    modern = Atari(games=("Pong", "Qbert"), recipe="modern", seeds=2, steps=10**7).plans
     assert [plan.folder.name for plan in modern] == ["Pong-0", "Pong-1", "Qbert-0", "Qbert-1"]
     assert modern[3].config.total_steps == 10**7
 
@@ -55,11 +61,11 @@ def test_the_command_is_what_was_asked_for():
     asked = {"games": ("Pong",), "preset": "paper/atari-vine", "steps": 10, "scale": 0.5}
     experiment = Atari(Path("here"), runs=Path("there"), **asked)
     assert command(experiment) == (
-        "trellis reproduce atari --out here --seeds 1 --runs there --parallel 2 --games Pong"
+        "trellis reproduce atari --out here --seeds 1 --runs there --parallel 1 --games Pong"
         " --preset paper/atari-vine --steps 10 --scale 0.5"
     )
     assert command(Atari(evaluate_only=True)) == (
-        "trellis reproduce atari --out results/atari --seeds 1 --parallel 2 --evaluate-only"
+        "trellis reproduce atari --out results/atari --seeds 1 --parallel 1 --evaluate-only"
     )
 
 
@@ -68,7 +74,8 @@ def test_the_command_is_what_was_asked_for():
     [
         ({"games": ("Chess",)}, "there is no game 'Chess'"),
         ({"preset": "modern/hopper"}, "there is no Atari preset 'modern/hopper'"),
-        ({"scale": 0.5}, "scale applies to the paper's presets only"),
+        ({"recipe": "ours"}, "there is no recipe 'ours'"),
+        ({"recipe": "modern", "scale": 0.5}, "scale applies to the paper's recipes only"),
         ({"preset": "paper/atari-vine", "scale": 0.0}, r"scale must be in \(0, 1\]"),
         ({"steps": 0}, "steps must be at least 1"),
     ],
@@ -150,7 +157,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     write_config(runs / "newer", dataclasses.replace(modern, seed=3))
     begin(runs / "other", TrainConfig("CartPole-v1", preset="modern/classic"), 99.0)
     said: list[str] = []
-    asked = Atari(out, games=("Pong", "Breakout"), runs=runs, evaluate_only=True)
+    asked = Atari(out, games=("Pong", "Breakout"), runs=runs, recipe="modern", evaluate_only=True)
     results = asked.run(said.append)
 
     assert json.loads((out / "atari.json").read_text()) == results
@@ -189,7 +196,9 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     ours = cells(out, "modern/atari")
     assert (ours["Pong"], ours["Breakout"], ours["steps"]) == ("11.0", "–", "200")
     text = (out / "README.md").read_text()
-    assert "| modern/atari | Pong | 2 | 200 | no | 11.0 | -1.7 to 23.7 | no | 0 |" in text
+    assert (
+        "| modern | modern/atari | Pong | 2 | 200 | – | no | 11.0 | -1.7 to 23.7 | no | 0 |" in text
+    )
     assert (out / "curves.png").stat().st_size > 10_000
     assert claims(text)[0][1] == "not tested"  # No run of the paper's presets is finished.
     for name in ("README.md", "curves.svg", "table.csv"):
@@ -222,7 +231,7 @@ def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, 
         config = dataclasses.replace(presets.resolve(game), total_steps=200)
         begin(tmp_path / "runs" / game, config, 10.0)
     play = atari_scores.play_policy
-    asked = Atari(out, games=("Pong",), runs=tmp_path / "runs", evaluate_only=True)
+    asked = Atari(out, games=("Pong",), runs=tmp_path / "runs", recipe="modern", evaluate_only=True)
 
     def meanwhile(*args):
         if args[0].config.env == PONG:
@@ -234,6 +243,36 @@ def test_two_reports_into_one_folder_keep_each_others_results(tmp_path, played, 
     found = json.loads((out / "atari.json").read_text())
     assert {run["game"] for run in found["runs"]} == {"Pong", "Breakout"}
     assert {record["game"] for record in found["random"]} == {"Pong", "Breakout"}
+
+
+def test_a_row_and_a_cell_say_which_recipe_and_scale_they_have(tmp_path, played):
+    pytest.importorskip("matplotlib")
+    runs = tmp_path / "runs"
+    for steps in (None, 40_000):
+        (plan,) = Atari(games=("Pong",), runs=runs, steps=steps).plans
+        extend(plan)
+        if steps is None:
+            begin(plan.folder, plan.config, 10.0)
+    results = Atari(tmp_path, games=("Pong",), runs=runs, evaluate_only=True).run(print)
+    (run,) = results["runs"]
+    assert (run["scale"], run["differs"]) == (0.1, {})
+    text = (tmp_path / "README.md").read_text()
+    row = "| paper | paper/atari-single-path, scale 0.1 | Pong | 1 | 200 | 0.0004% | no |"
+    assert row in text
+
+
+def test_one_command_continues_every_unfinished_run(tmp_path):
+    modern = dataclasses.replace(presets.resolve(PONG), total_steps=200)
+    paper = dataclasses.replace(presets.resolve(BREAKOUT, "paper/atari-vine"), seed=7)
+    begin(tmp_path / "finished", modern, 1.0)
+    begin(tmp_path / "a" / "cut off", dataclasses.replace(modern, seed=1, total_steps=300), 1.0)
+    begin(tmp_path / "b", paper, 1.0)
+    asked = Atari(runs=tmp_path, unfinished=True)
+    assert [plan.folder.name for plan in asked.plans] == ["cut off", "b"]
+    for plan in asked.plans:
+        plan.check()  # With its own settings, whatever recipe and scale they are of.
+    assert asked.parallel == 1
+    assert dataclasses.replace(asked, games=("Breakout",)).plans == asked.plans[1:]
 
 
 def test_above_random_means_all_of_it_above_all_of_it():

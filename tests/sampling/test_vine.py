@@ -240,6 +240,29 @@ class TestProposals:
             z = (counts - 800 / size) / np.sqrt(800 / size * (1 - 1 / size))
             assert np.abs(z).max() < 4
 
+    def test_the_mixture_of_factored_actions_has_its_density_and_its_rewards(self):
+        make_env = functools.partial(envs.make, FactorsMatter)
+        policy, _ = policy_for(make_env(1))
+        theta = policy.init(np.random.default_rng(0))
+        theta[-5:] = [1.0, 0.0, -1.0, 0.5, -2.0]  # biases of the last layer: 3 + 2 logits
+        options = {"states": 100, "actions": 8, "rollout_length": 1, "proposal": "mixture"}
+        samples, policy, _ = grow(make_env, theta=theta, **options)
+        branches = samples.branches
+        logits, _ = policy.distribution_params(theta, samples.observation)
+        logits = logits[tuple(branches.place.T)].astype(np.float64)
+        pi = np.ones(branches.log_q.shape)
+        for factor, part in enumerate((logits[:, :3], logits[:, 3:])):
+            p = np.exp(part) / np.exp(part).sum(axis=1, keepdims=True)
+            pi *= np.take_along_axis(p, branches.action[..., factor], axis=1)
+        np.testing.assert_allclose(np.exp(branches.log_q), pi / 2 + 1 / 12, rtol=1e-5)
+        first, second = branches.action[..., 0], branches.action[..., 1]
+        np.testing.assert_array_equal(branches.reward_sum, (first == 2) * 1.0 + (second == 0))
+        # Σ π(a|s)·r(a)/q(a|s) is unbiased for the mean reward of a state.
+        exact = np.exp(logits[0, 2]) / np.exp(logits[0, :3]).sum()
+        exact += np.exp(logits[0, 3]) / np.exp(logits[0, 3:]).sum()
+        terms = pi / np.exp(branches.log_q) * branches.reward_sum
+        assert abs(terms.mean() - exact) < 4 * terms.std() / np.sqrt(terms.size)
+
 
 @pytest.mark.parametrize("max_envs", [1024, 24])
 def test_every_simulator_step_is_counted_once(max_envs, monkeypatch):

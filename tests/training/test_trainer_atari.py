@@ -48,7 +48,8 @@ def test_a_worker_killed_while_sampling_changes_nothing(caplog):
 def test_vine_trains(game):
     vine = VineConfig(trunks=2, trunk_length=30, states=6, actions=4, rollout_length=10)
     settings = config("paper/atari-vine", sampling=SamplingConfig(sampler="vine", vine=vine))
-    settings = dataclasses.replace(settings, env=f"ALE/{game}-v5")
+    options = {**settings.env_options, "actions": "factored"}
+    settings = dataclasses.replace(settings, env=f"ALE/{game}-v5", env_options=options)
     trainer = Trainer(settings)
     state, metrics = trainer.iterate(trainer.start())
     assert metrics["rollouts"] == 24

@@ -69,6 +69,7 @@ class TestLearning:
     @pytest.mark.slow
     def test_both_factors_of_an_action(self):
         assert train_probe(probes.FactorsMatter, proposal="uniform") == 2.0
+        assert train_probe(probes.FactorsMatter, proposal="mixture") == 2.0
 
     @pytest.mark.slow
     def test_the_papers_cart_pole(self):

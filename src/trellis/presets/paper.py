@@ -159,10 +159,12 @@ PAPER: dict[str, Preset] = {
 ATARI_ITERATIONS = 500
 ATARI_STEPS_PER_ITERATION = {"single-path": 100_000, "vine": 400_000}
 ATARI_PATHS = 32
-"""Number of parallel games, not in the paper. It keeps two workers busy most of the time."""
+"""Number of parallel games, not in the paper. It keeps two workers busy most of the time. Games
+continue from one iteration to the next: 3,125 steps would cut every game of Enduro."""
 ATARI_VINE = VineConfig(
-    trunks=16,
-    trunk_length=2500,
+    # Long enough for Enduro, which takes 3,325 steps: every iteration has new trunks.
+    trunks=8,
+    trunk_length=5000,
     states=900,
     actions=PAPER_ACTIONS,
     rollout_length=100,
@@ -193,9 +195,7 @@ def _paper_atari(about: str, sampling: SamplingConfig) -> Preset:
 PAPER_ATARI: dict[str, Preset] = {
     "paper/atari-single-path": _paper_atari(
         "Atari games of the paper: single path, 100,000 steps per iteration, no critic.",
-        SamplingConfig(
-            ATARI_PATHS, ATARI_STEPS_PER_ITERATION["single-path"] // ATARI_PATHS, whole_paths=True
-        ),
+        SamplingConfig(ATARI_PATHS, ATARI_STEPS_PER_ITERATION["single-path"] // ATARI_PATHS),
     ),
     "paper/atari-vine": _paper_atari(
         "Atari games of the paper: vine, 900 branch states × 4 rollouts of 100 steps, no critic.",

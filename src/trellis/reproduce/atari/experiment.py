@@ -1,8 +1,8 @@
 """Table 1 and the learning curves of Figure 5 (Sec. 8.2): `trellis reproduce atari`.
 
-Trains the missing runs, evaluates the last policy of every run in the folder, and writes
-atari.json, table.csv, the figure and the page. `plans.py` has the runs as data, `scores.py`
-evaluates policies, and `table.py`, `page.py` and `figure.py` write the results.
+Trains the missing runs, one game at a time, evaluates the last policy of every run in the folder,
+and writes atari.json, table.csv, the figure and the page. `plans.py` has the runs as data,
+`scores.py` evaluates policies, and `table.py`, `page.py` and `figure.py` write the results.
 
 Every evaluation is written at once and never repeated. The parameters identify a policy, and the
 rules of the game identify random actions.
@@ -11,14 +11,14 @@ rules of the game identify random actions.
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from trellis import presets
 from trellis.analysis.curves import seconds
 from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
 from trellis.policies.saved import SavedPolicy
 from trellis.reproduce.atari import figure, page, plans, scores, table
-from trellis.reproduce.atari.plans import GAMES, MODERN, FoundRun
+from trellis.reproduce.atari.plans import GAMES, MODERN, RECIPES, FoundRun
 from trellis.reproduce.atari.scores import EPISODES, summary
 from trellis.reproduce.experiment import (
     TrainingExperiment,
@@ -40,6 +40,8 @@ from trellis.reproduce.sweep import Say, execute
 from trellis.runs.folder import locked
 
 JSON = "atari.json"
+SCALES = {"paper": 0.1, "paper-vine": 0.05, "modern": 1.0}
+"""Default scale of each recipe."""
 Found = list[tuple[FoundRun, SavedPolicy]]
 """Runs, each with its last policy."""
 
@@ -54,38 +56,59 @@ class Atari(TrainingExperiment):
     runs: Path = Path("runs/atari")
     games: tuple[str, ...] = tuple(GAMES)
     """Games to train and evaluate."""
-    preset: str = MODERN
-    """Preset: modern/atari, paper/atari-single-path or paper/atari-vine."""
+    recipe: Literal["paper", "paper-vine", "modern"] = "paper"
+    """Recipe: the paper's single path, the paper's vine, or ours (modern/atari)."""
+    preset: str | None = None
+    """Preset. Default: the recipe's."""
     steps: int | None = None
     """Number of steps of a run; shorter runs continue. Default: the preset's."""
-    scale: float = 1.0
-    """Steps per iteration as a part of the paper's, in (0, 1], for the paper's presets only."""
+    scale: float | None = None
+    """Steps per iteration as a part of the paper's, in (0, 1], for the paper's recipes only.
+    Default: a tenth, and a twentieth with vine. 1 is Table 3."""
+    unfinished: bool = False
+    """Plan no runs. Continue all unfinished runs in the folder, of any recipe and scale."""
     evaluate_only: bool = False
     """Train nothing. Evaluate all runs in the folder, finished or not."""
+    parallel: int = 1
+    """Number of runs at the same time, one thread each. 1 gives a run all cores."""
 
     def __post_init__(self):
         super().__post_init__()
         look_up(GAMES, self.games, "game")
-        look_up(presets.ATARI, (self.preset,), "Atari preset")
+        look_up(RECIPES, (self.recipe,), "recipe")
+        look_up(presets.ATARI, (self._preset,), "Atari preset")
         require_at_least_one(steps=1 if self.steps is None else self.steps)
-        require_scale(self.scale)
-        if self.preset == MODERN and self.scale != 1:
+        require_scale(self._scale)
+        if self._preset == MODERN and self._scale != 1:
             raise ValueError(
-                f"scale applies to the paper's presets only; use --steps to shorten {MODERN}"
+                f"scale applies to the paper's recipes only; use --steps to shorten {MODERN}"
             )
 
     @property
+    def _preset(self) -> str:
+        return self.preset or RECIPES[self.recipe]
+
+    @property
+    def _scale(self) -> float:
+        if self.scale is not None or self.preset is not None:
+            return 1.0 if self.scale is None else self.scale
+        return SCALES[self.recipe]
+
+    @property
     def plans(self) -> list[RunPlan]:
-        """Planned runs, game by game."""
-        name = self.preset.replace("/", "-")
-        if self.scale != 1:
-            name += f"-scale-{self.scale:g}"
+        """Planned runs, game by game; or the unfinished runs in the folder, if these are wanted."""
+        if self.unfinished:
+            found = [run.plan for run in plans.find_runs(self.runs, self.games)]
+            return [plan for plan in found if not plan.finished]
+        name = self._preset.replace("/", "-")
+        if self._scale != 1:
+            name += f"-scale-{self._scale:g}"
         return [
             plan
             for game in self.games
             for plan in self.plan_seeds(
                 self.runs / name / game,
-                plans.settings(game, self.preset, self.steps, self.scale),
+                plans.settings(game, self._preset, self.steps, self._scale),
                 range(self.seeds),
             )
         ]
@@ -93,9 +116,11 @@ class Atari(TrainingExperiment):
     def run(self, say: Say) -> dict[str, Any]:
         """Train the missing runs, unless `evaluate_only` is set; then report on all runs."""
         if not self.evaluate_only:
-            for plan in self.plans:
-                plans.extend(plan)
-            execute(self.plans, self.parallel, say)
+            planned = self.plans
+            if not self.unfinished:
+                for plan in planned:
+                    plans.extend(plan)
+            execute(planned, self.parallel, say)
         return self._report(say)
 
     def _report(self, say: Say) -> dict[str, Any]:
@@ -107,7 +132,7 @@ class Atari(TrainingExperiment):
         names = {run.name for run, _ in found}
         results = self._update(names)
         # Random actions use the preset's rules in all games, and a run's rules in its game.
-        rules = [(game, dict(presets.ATARI[self.preset].env_options)) for game in self.games]
+        rules = [(game, dict(presets.ATARI[self._preset].env_options)) for game in self.games]
         rules += [(run.game, dict(run.config.env_options)) for run, _ in found]
         for game, options in rules:
             if table.find_random(results["random"], game, options) is None:
@@ -202,6 +227,7 @@ def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
         "run": run.name,
         "game": run.game,
         "preset": run.config.preset,
+        "scale": run.scale,
         "differs": run.differs,
         "env_options": dict(run.config.env_options),
         "seed": run.config.seed,

@@ -4,17 +4,19 @@ from pathlib import Path
 
 from trellis.analysis.statistics import interval_text
 from trellis.reproduce import page
-from trellis.reproduce.atari.plans import GAMES, MODERN
-from trellis.reproduce.atari.table import steps_range, table
+from trellis.reproduce.atari.plans import GAMES, MODERN, RECIPES
+from trellis.reproduce.atari.table import part_of_table_3, steps_range, table
 from trellis.reproduce.files import Record
 from trellis.reproduce.page import BLANK, Claim, judge
 
 FIGURE = "curves"
-PAPER_PRESETS = ("paper/atari-single-path", "paper/atari-vine")
+PAPER_PRESETS = (RECIPES["paper"], RECIPES["paper-vine"])
+NAMES = {preset: recipe for recipe, preset in RECIPES.items()}
+"""Recipe of each preset."""
 ANSWERS = {True: "yes", False: "no", None: BLANK}
 HEADING = (
-    *("preset", "game", "seeds", "steps", "finished", "score", "95% interval", "above random"),
-    "minutes",
+    *("recipe", "preset", "game", "seeds", "steps", "of Table 3", "finished", "score"),
+    *("95% interval", "above random", "minutes"),
 )
 FILES = {
     "atari.json": "All data: runs, scores of all episodes, curves, random actions.",
@@ -45,7 +47,8 @@ def write(results: Record, out: Path) -> None:
         *page.table(HEADING, _runs(results)),
         "The 95% interval is over seeds, or over the episodes of a single run. A score is above"
         " random if its whole interval lies above the interval of random actions under the same"
-        " rules. An unfinished run counts with the steps of its last checkpoint.",
+        " rules. An unfinished run counts with the steps of its last checkpoint. The recipe `paper`"
+        " is single path. Steps of the paper's recipes are also given as a part of Table 3's.",
         "",
     ]
     if any(run["curve"]["steps"] for run in results["runs"]):
@@ -92,7 +95,8 @@ def _runs(results: Record) -> list[list[str]]:
     """Return a row per preset and game."""
     return [
         [
-            *(row["row"], GAMES[game], str(len(cell["seeds"])), steps_range(cell["steps"])),
+            *(NAMES[row["preset"]], row["row"], GAMES[game], str(len(cell["seeds"]))),
+            *(steps_range(cell["steps"]), part_of_table_3(row["preset"], cell["steps"])),
             *(ANSWERS[cell["finished"]], f"{cell['mean_score']:.1f}"),
             interval_text(*cell["interval_95"], blank=BLANK),
             *(ANSWERS[cell["above_random"]], f"{cell['mean_minutes']:.0f}"),

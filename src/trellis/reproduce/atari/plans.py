@@ -1,8 +1,8 @@
 """The runs of Section 8.2 as data: planned runs, and the runs in a folder.
 
-A run is one game, preset and seed. The paper's presets have 500 iterations with the steps of Table
-3. `scale` makes the iterations smaller (fewer paths; with vine, fewer trunks and branch states),
-and their number stays. `steps` ends a run early, and more steps continue it.
+A run is one game, recipe and seed. The paper's recipes have 500 iterations with the steps of Table
+3. `scale` makes the iterations smaller (fewer and shorter paths; with vine, fewer trunks and branch
+states), and their number stays. `steps` ends a run early, and more steps continue it.
 
 A report uses every run that it finds, finished or not. The settings identify a run, not the name of
 its folder.
@@ -16,9 +16,8 @@ from typing import Any
 
 from trellis import presets
 from trellis.analysis.logged_run import LoggedRun, settings_of
-from trellis.config import TrainConfig
+from trellis.config import SamplingConfig, TrainConfig
 from trellis.presets.paper import ATARI_ITERATIONS
-from trellis.reproduce.comparison.plans import scaled
 from trellis.reproduce.run_plan import RunPlan
 from trellis.runs.folder import CONFIG, locked, read_config, require_same_run, write_config
 
@@ -32,8 +31,16 @@ GAMES = {
     "SpaceInvaders": "Space Invaders",
 }
 """The games of Table 1 in its order: name in ALE's ids, and name in the paper."""
-MODERN = "modern/atari"
+RECIPES = {
+    "paper": "paper/atari-single-path",
+    "paper-vine": "paper/atari-vine",
+    "modern": "modern/atari",
+}
+"""Preset of each recipe."""
+MODERN = RECIPES["modern"]
 PRESETS = tuple(presets.ATARI)
+LEAST_PATHS = 8
+"""Least number of parallel games of a smaller iteration. They keep two workers busy."""
 
 
 def settings(game: str, preset: str, steps: int | None = None, scale: float = 1.0) -> TrainConfig:
@@ -42,13 +49,34 @@ def settings(game: str, preset: str, steps: int | None = None, scale: float = 1.
     config = dataclasses.replace(presets.resolve(env_id(game), preset), eval_every=0)
     if preset == MODERN:
         return dataclasses.replace(config, total_steps=steps or config.total_steps)
-    sampling = scaled(config.sampling, scale)
+    sampling = smaller(config.sampling, scale)
     total = ATARI_ITERATIONS * sampling.most_steps
     return dataclasses.replace(
         config,
         sampling=sampling,
         total_steps=min(steps or total, total),
         max_iterations=ATARI_ITERATIONS,  # Vine's iterations may have fewer steps than most.
+        checkpoint_every=min(config.checkpoint_every, sampling.most_steps),
+    )
+
+
+def smaller(sampling: SamplingConfig, scale: float) -> SamplingConfig:
+    """Return the sampling settings of a smaller iteration, with about scale × the steps.
+
+    Single path has fewer games, and below `LEAST_PATHS` shorter parts of games. Vine has fewer
+    trunks of the same length, so that games end, and rollouts for the rest of the steps.
+    """
+    steps = scale * sampling.most_steps
+    if not sampling.is_vine:
+        paths = min(sampling.num_envs, max(LEAST_PATHS, round(scale * sampling.num_envs)))
+        length = max(1, round(steps / paths))
+        return dataclasses.replace(sampling, num_envs=paths, steps_per_env=length)
+    vine = sampling.vine
+    trunks = max(1, round(scale * vine.trunks))
+    left = steps - trunks * vine.trunk_length
+    states = max(1, int(left / (vine.actions * vine.rollout_length)))
+    return dataclasses.replace(
+        sampling, vine=dataclasses.replace(vine, trunks=trunks, states=states)
     )
 
 
@@ -81,14 +109,34 @@ class FoundRun(LoggedRun):
     @property
     def identity(self) -> tuple[Any, ...]:
         """Game, preset, changed settings and seed, which no two runs of a report may share."""
-        return self.game, self.config.preset, self.differs, self.config.seed
+        return self.game, self.config.preset, self.scale, self.differs, self.config.seed
+
+    @property
+    def scale(self) -> float:
+        """Steps per iteration as a part of the preset's, if the sizes are those of a scale."""
+        preset, own = self._preset.sampling, self.config.sampling
+        part = own.most_steps / preset.most_steps
+        found = (round(part, digits) for digits in range(1, 5))
+        return next((s for s in found if 0 < s < 1 and own == smaller(preset, s)), 1.0)
 
     @property
     def differs(self) -> dict[str, Any]:
-        """Settings that differ from the preset, by full name."""
-        own = settings_of(self.config)
-        preset = settings_of(presets.resolve(self.config.env, self.config.preset))
-        return {k: own.get(k) for k in sorted(own | preset) if own.get(k) != preset.get(k)}
+        """Settings that differ from the preset at this scale, by full name."""
+        own, preset = settings_of(self.config), self._preset
+        if self.scale != 1:
+            sampling = smaller(preset.sampling, self.scale)
+            preset = dataclasses.replace(preset, sampling=sampling)
+        expected = settings_of(preset)
+        return {k: own.get(k) for k in sorted(own | expected) if own.get(k) != expected.get(k)}
+
+    @property
+    def _preset(self) -> TrainConfig:
+        return presets.resolve(self.config.env, self.config.preset)
+
+    @property
+    def plan(self) -> RunPlan:
+        """This run as a plan, which can be continued."""
+        return RunPlan(self.folder, self.config)
 
 
 def find_runs(runs: Path, games: Sequence[str]) -> Iterator[FoundRun]:

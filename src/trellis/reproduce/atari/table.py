@@ -16,7 +16,7 @@ from trellis.analysis.labels import assignment, short
 from trellis.analysis.statistics import mean_interval
 from trellis.presets.paper import ATARI_ITERATIONS, ATARI_STEPS_PER_ITERATION
 from trellis.reproduce import files
-from trellis.reproduce.atari.plans import GAMES, PRESETS
+from trellis.reproduce.atari.plans import GAMES, PRESETS, RECIPES
 from trellis.reproduce.files import Record
 from trellis.reproduce.page import BLANK
 
@@ -34,12 +34,27 @@ PAPER_STEPS = {
     "TRPO, vine": ATARI_ITERATIONS * ATARI_STEPS_PER_ITERATION["vine"],
 }
 """Simulator steps in Table 3."""
+PRESET_STEPS = {
+    RECIPES["paper"]: PAPER_STEPS["TRPO, single path"],
+    RECIPES["paper-vine"]: PAPER_STEPS["TRPO, vine"],
+}
+"""Simulator steps in Table 3, by preset."""
 
 
 def label(run: Record) -> str:
-    """Return the name of a run's row: its preset and the settings that differ from it."""
+    """Return the name of a run's row: its preset, its scale and the settings that differ."""
     words = [assignment(key, *short([value])) for key, value in run["differs"].items()]
-    return ", ".join([run["preset"], *words])
+    scale = run.get("scale", 1.0)  # Runs from before have no scale.
+    return ", ".join([run["preset"], *([f"scale {scale:g}"] if scale != 1 else []), *words])
+
+
+def part_of_table_3(preset: str, steps: Sequence[int]) -> str:
+    """Return the simulator steps of some runs as a part of Table 3's; blank for our own recipe."""
+    total = PRESET_STEPS.get(preset)
+    if total is None:
+        return BLANK
+    ends = dict.fromkeys(f"{100 * end / total:.2g}%" for end in (min(steps), max(steps)))
+    return " to ".join(ends)
 
 
 def random_label(random: Record) -> str:
