@@ -87,9 +87,9 @@ def test_minibatches_of_pictures_equal_the_sum_of_their_pieces(minibatch, monkey
         return network.fit(state, pictures, None, target, np.random.default_rng(2))
 
     pieces, loss = fit(32, minibatch)
-    critic_module._fit.clear_cache()
+    critic_module.fit_network.clear_cache()
     whole, loss_of_whole = fit(1000, minibatch)
-    critic_module._fit.clear_cache()
+    critic_module.fit_network.clear_cache()
     np.testing.assert_allclose(pieces["adam_mu"], whole["adam_mu"], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(loss, loss_of_whole, rtol=1e-5)
 

@@ -29,7 +29,12 @@ RETURN_LABELS = {
     "episode_return_mean": "mean return of training episodes",
     "eval_return_mean": "mean return of evaluations",
 }
-TIMED_PARTS = ("seconds_sampling", "seconds_estimation", "seconds_update")
+TIMED_PARTS = (
+    "seconds_sampling",
+    "seconds_estimation",
+    "seconds_update",
+    "seconds_iteration",
+)
 """Parts of an iteration whose time counts."""
 INTERRUPTED = 10.0
 """An iteration was interrupted if it took this many times as long as its neighbors."""

@@ -7,6 +7,7 @@ L; the mean KL and the Fisher matrix use all states of the trunks (Sec. 5.2).
 """
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -236,7 +237,7 @@ def _flat_batch(
             values = np.where(legal, values, values.mean(axis=1, keepdims=True, where=legal))
         q = rescale_by_state(values, settings.advantages, moments)
         return vine_batch(samples, samples.branches, q, weight)
-    centered = settings.critic != "none" or settings.baseline != "none"
+    centered = subtracts_mean(settings)
     n, advantage = values.size, rescale(values, settings.advantages, moments, centered=centered)
     return StateBatch(
         observation=samples.observation.reshape(n, -1),
@@ -271,20 +272,25 @@ def vine_batch(
     )
 
 
-def rescale(values: np.ndarray, how: str, moments: Moments, *, centered: bool = True) -> np.ndarray:
+def subtracts_mean(settings: EstimationConfig) -> bool:
+    """Return whether advantages of single paths may be centered."""
+    return settings.critic != "none" or settings.baseline != "none"
+
+
+def rescale(values: Any, how: str, moments: Any, *, centered: bool = True) -> Any:
     """Return advantages unchanged ("raw"), centered ("center") or standardized ("standardize").
 
     Args:
-        values: The advantages.
+        values: The advantages, as a NumPy or a JAX array.
         how: "raw", "center" or "standardize".
-        moments: Moments of the advantages of all shards.
+        moments: Moments of the advantages of all shards: `Moments` or `DeviceMoments`.
         centered: Whether "center" and "standardize" subtract the mean.
     """
-    number = values.dtype.type
+    xp, dtype = values.__array_namespace__(), values.dtype
     if how != "raw" and centered:
-        values = values - number(moments.mean)
+        values = values - xp.asarray(moments.mean, dtype=dtype)
     if how == "standardize":
-        values = values / (np.sqrt(number(moments.variance)) + 1e-8)
+        values = values / (xp.sqrt(xp.asarray(moments.variance, dtype=dtype)) + 1e-8)
     return values
 
 

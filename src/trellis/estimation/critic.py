@@ -133,6 +133,18 @@ class MLPCritic:
         values = _predict(self.network, state["weights"], chunks, count, frames)
         return np.asarray(values).reshape(-1)[:n].reshape(lead)
 
+    def minibatches(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the samples of each gradient step, (steps, size); every epoch has its own order.
+
+        Args:
+            n: Number of samples.
+            rng: Source of the orders.
+        """
+        epochs, size = self.settings.critic_epochs, min(self.settings.critic_minibatch, n)
+        per_epoch = n // size
+        order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(epochs)])
+        return order.reshape(epochs * per_epoch, size).astype(np.int32)
+
     def fit(
         self,
         state: CriticState,
@@ -158,11 +170,7 @@ class MLPCritic:
             The new state, and the mean squared error during the fit.
         """
         del age
-        n, epochs = len(target), self.settings.critic_epochs
-        size = min(self.settings.critic_minibatch, n)
-        per_epoch = n // size
-        order = np.stack([rng.permutation(n)[: per_epoch * size] for _ in range(epochs)])
-        batches = order.reshape(epochs * per_epoch, size).astype(np.int32)
+        batches = self.minibatches(len(target), rng)
         observation, frames = split_frames(observation)
         if isinstance(self.features, int) and not isinstance(self.features, SeveralFeatures):
             observation = np.asarray(observation, np.float32)[..., : self.features]
@@ -175,29 +183,49 @@ class MLPCritic:
             new, loss = picture_critic.fit(network, length, state, *pictures)
         else:
             settings = self.network, constant, state
-            new, loss = _fit(*settings, observation, target, batches, frames, rate)
+            new, loss = fit_network(*settings, observation, target, batches, frames, rate)
         fitted = {name: np.asarray(value) for name, value in new.items()}
         if not all(np.isfinite(value).all() for value in fitted.values()):
-            logger.warning(
-                "Critic fit diverged (loss %s); keeping the previous critic. Try a smaller"
-                " critic_learning_rate, or normalize_rewards.",
-                float(loss),
-            )
+            warn_of_divergence(float(loss))
             return state, float(loss)
         return fitted, float(loss)
 
 
+def warn_of_divergence(loss: float) -> None:
+    """Warn that a fit by Adam diverged, so that the critic stays as it was."""
+    logger.warning(
+        "Critic fit diverged (loss %s); keeping the previous critic. Try a smaller"
+        " critic_learning_rate, or normalize_rewards.",
+        loss,
+    )
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _fit(
+def fit_network(
     network: Network,
     learning_rate: float,
     state: Any,
     observation: Any,
     target: Array,
     batches: Array,
-    frames: Any,
-    rate: Array | None,
+    frames: Any = None,
+    rate: Array | None = None,
 ) -> tuple[Any, Array]:
+    """Fit a network to targets with Adam, as one program.
+
+    Args:
+        network: Network with one output.
+        learning_rate: Learning rate, if it is constant.
+        state: State of an `MLPCritic`.
+        observation: Observations, or indices into frames, (n, ...).
+        target: Targets, (n,).
+        batches: Samples of each gradient step, from `MLPCritic.minibatches`.
+        frames: Frames of pictures; None for vectors.
+        rate: Learning rate that replaces `learning_rate`; None for that one.
+
+    Returns:
+        The new state, and the mean squared error during the fit.
+    """
     adam = optax.scale_by_adam()
 
     def loss_of(vector: Array, rows: Array) -> Array:

@@ -10,6 +10,7 @@ observation. Without a critic it counts as 0, as in the paper's discounted sums 
 """
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,20 @@ ValueFunction = Callable[[Array, Array], np.ndarray]
 """A function from observations and their times in the episode to V."""
 Grid = Float[Array, "time env"]
 """One number for every step of every environment."""
+
+
+class Ended(Protocol):
+    """Samples or paths that say where episodes ended, as NumPy or as JAX arrays."""
+
+    @property
+    def ended(self) -> Any:
+        """Whether each step ended its episode."""
+        ...
+
+    @property
+    def truncated(self) -> Any:
+        """Whether each step ended its episode early."""
+        ...
 
 
 @jax.jit
@@ -79,7 +94,7 @@ def continued_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
 
 
 def differential_gae(
-    reward: Grid, samples: Samples, value: Grid, successor: Grid, gain: float, lam: float
+    reward: Grid, samples: Ended, value: Grid, successor: Grid, gain: Any, lam: float
 ) -> Grid:
     """Return advantages for the average reward, Â_t = Σ λᵏ δ_{t+k}.
 
@@ -88,18 +103,19 @@ def differential_gae(
 
     Args:
         reward: Rewards r_t.
-        samples: Samples of one iteration, which say where episodes ended.
+        samples: Samples or paths of one iteration, which say where episodes ended.
         value: V(s_t) for every step.
         successor: V(s_{t+1}) for every step, from `continued_values`.
         gain: ρ̂, the estimated average reward.
         lam: λ, in [0, 1].
     """
-    delta = reward - gain + np.asarray(successor) - value
-    decay = np.where(samples.truncated, 0.0, lam)
-    return np.asarray(discounted_sums(_single(delta), _single(decay)))
+    xp = reward.__array_namespace__()
+    delta = reward - gain + xp.asarray(successor) - value
+    decay = xp.where(samples.truncated, 0.0, lam)
+    return xp.asarray(discounted_sums(_single(delta), _single(decay)))
 
 
-def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | None = None) -> Grid:
+def path_returns(reward: Grid, samples: Ended, gamma: float, horizon: int | None = None) -> Grid:
     """Return Q̂_t = Σ γᵏ r_{t+k}, summed to the end of the episode or of the batch.
 
     Args:
@@ -108,8 +124,9 @@ def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | No
         gamma: Discount factor γ.
         horizon: Largest number of rewards in a sum. Default: no limit.
     """
-    decay = np.where(samples.ended, 0.0, gamma)
-    returns = np.asarray(discounted_sums(_single(reward), _single(decay)))
+    xp = reward.__array_namespace__()
+    decay = xp.where(samples.ended, 0.0, gamma)
+    returns = xp.asarray(discounted_sums(_single(reward), _single(decay)))
     if horizon is None or horizon >= len(returns):
         return returns
     ends = np.concatenate([np.zeros((1, returns.shape[1]), int), samples.ended.cumsum(axis=0)])
@@ -120,7 +137,7 @@ def path_returns(reward: Grid, samples: Samples, gamma: float, horizon: int | No
 
 
 def gae(
-    reward: Grid, samples: Samples, value: Grid, successor: Grid, gamma: float, lam: float
+    reward: Grid, samples: Ended, value: Grid, successor: Grid, gamma: float, lam: float
 ) -> Grid:
     """Return the generalized advantage estimates Â_t = Σ (γλ)ᵏ δ_{t+k}.
 
@@ -134,9 +151,10 @@ def gae(
         gamma: Discount factor γ.
         lam: λ, in [0, 1].
     """
-    delta = reward + gamma * np.asarray(successor) - value
-    decay = np.where(samples.ended, 0.0, gamma * lam)
-    return np.asarray(discounted_sums(_single(delta), _single(decay)))
+    xp = reward.__array_namespace__()
+    delta = reward + gamma * xp.asarray(successor) - value
+    decay = xp.where(samples.ended, 0.0, gamma * lam)
+    return xp.asarray(discounted_sums(_single(delta), _single(decay)))
 
 
 def running_returns(
@@ -150,13 +168,14 @@ def running_returns(
         before: R before the first step; 0 if an episode starts there.
         gamma: Discount factor γ.
     """
-    new = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
-    decay = np.where(new, 0.0, gamma)
-    first = np.array(reward, np.float32)
-    first[0] += gamma * before
-    decay[0] = 0.0
-    return np.asarray(discounted_sums(first[::-1], _single(decay[::-1])))[::-1]
+    xp = reward.__array_namespace__()
+    new = xp.concatenate([xp.ones_like(ended[:1]), ended[:-1]])
+    decay, now = xp.where(new, 0.0, gamma), xp.asarray(reward, dtype=np.float32)
+    first = xp.concatenate([(now[:1] + gamma * before).astype(np.float32), now[1:]])
+    return xp.asarray(discounted_sums(first[::-1], _single(decay[::-1])))[::-1]
 
 
 def _single(x: Grid) -> Grid:
+    if isinstance(x, jax.Array):
+        return x.astype(np.float32)
     return np.ascontiguousarray(x, dtype=np.float32)

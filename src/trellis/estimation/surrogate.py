@@ -120,9 +120,13 @@ def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks
     """
     n = len(batch.kl_weight)
 
-    def pad(leaf: Array) -> np.ndarray:
-        leaf = np.asarray(leaf)
+    def pad(leaf: Array) -> Array:
         rows = chunk_size * len(leaf) // n  # A carry has one row per sequence.
+        if isinstance(leaf, jax.Array):  # A part of a compiled iteration.
+            missing = [(0, capacity * rows - len(leaf)), *[(0, 0)] * (leaf.ndim - 1)]
+            leaf = leaf.astype(dtype if leaf.dtype.kind == "f" else leaf.dtype)
+            return jnp.pad(leaf, missing).reshape(capacity, rows, *leaf.shape[1:])
+        leaf = np.asarray(leaf)
         shape = capacity * rows, *leaf.shape[1:]
         out = np.zeros(shape, dtype if leaf.dtype.kind == "f" else leaf.dtype)
         out[: len(leaf)] = leaf

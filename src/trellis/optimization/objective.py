@@ -5,6 +5,7 @@ not know where the data is:
 
 - `LocalObjective` computes the results from chunks of states in this process.
 - `DistributedObjective` adds up the results of several parts, here or on other machines.
+- `DeviceObjective` adds up the results of all devices of one compiled program.
 """
 
 import functools
@@ -24,7 +25,7 @@ from trellis.estimation.surrogate import (
     max_quadratic_kl,
     sum_evaluation,
 )
-from trellis.optimization.fisher import fisher_operator
+from trellis.optimization.fisher import RESIDUAL_BUDGET_BYTES, fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.policies.policy import Policy
 
@@ -92,6 +93,7 @@ class LocalObjective:
         entropy_bonus: Coefficient of the entropy in L.
         one_program: Whether the objective is used inside one compiled step, which keeps the
             linearizations for all products with F. Otherwise each method is a compiled program.
+        residual_budget: Largest size in bytes of these linearizations.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class LocalObjective:
         *,
         entropy_bonus: float = 0.0,
         one_program: bool = False,
+        residual_budget: int = RESIDUAL_BUDGET_BYTES,
     ):
         self._policy, self._estimator, self._theta = policy, estimator, theta
         self._fisher_weights = fisher_chunks.batch.kl_weight
@@ -117,7 +120,9 @@ class LocalObjective:
         self._entropy_bonus = entropy_bonus
         self._sums, self._outputs = _gradient(policy, estimator, theta, chunks, entropy_bonus)
         if one_program and curvature is not Curvature.IDENTITY:
-            self._fisher = fisher_operator(policy, curvature, theta, fisher_chunks)
+            self._fisher = fisher_operator(
+                policy, curvature, theta, fisher_chunks, residual_budget=residual_budget
+            )
         else:
             self._fisher = functools.partial(
                 _fisher_product, policy, curvature, theta, fisher_chunks
@@ -179,6 +184,36 @@ class DistributedObjective:
         """Return how θ_old + multiple·direction compares with θ_old."""
         direction, multiple = np.asarray(direction), np.asarray(multiple)
         return self._ask_all(lambda part: part.evaluate(direction, multiple))
+
+
+class DeviceObjective:
+    """Objective over the data of all devices, or of all rows of a `vmap`, in one program.
+
+    Args:
+        part: Objective over this device's data.
+        axes: Names of the axes to sum over.
+    """
+
+    def __init__(self, part: Objective, axes: tuple[str, ...]):
+        self._part, self._axes = part, axes
+
+    def start(self) -> Start:
+        """Return L and ∇L at θ_old, with the total weights."""
+        return jax.lax.psum(self._part.start(), self._axes)
+
+    def fisher_product(self, v: Array) -> Array:
+        """Return Σ weight·F_n v over the states that F is computed on."""
+        return jax.lax.psum(self._part.fisher_product(v), self._axes)
+
+    def max_quadratic_kl(self, direction: Array) -> Maximum:
+        """Return the largest ½dᵀF_n d of any state n."""
+        return jax.lax.pmax(self._part.max_quadratic_kl(direction), self._axes)
+
+    def evaluate(self, direction: Array, multiple: Array) -> EvaluationSums:
+        """Return how θ_old + multiple·direction compares with θ_old."""
+        found = self._part.evaluate(direction, multiple)
+        gain, kl = jax.lax.psum((found.gain, found.kl), self._axes)
+        return EvaluationSums(gain, kl, jax.lax.pmax(found.max_kl, self._axes))
 
 
 _gradient = jax.jit(gradient_and_outputs, static_argnums=(0, 1, 4))

@@ -74,11 +74,11 @@ class TrustRegion:
                 " has: with the vine sampler use the method trpo"
             )
         self.config = config
-        largest_chunk = largest_chunk or _largest_chunk(policy)
+        largest_chunk = largest_chunk or largest_chunk_of(policy)
         wanted = num_rows(expected_states, config.fisher_fraction, shards)
         fisher_states = min(expected_states, wanted)
-        self._chunk_size = _even_chunk(expected_states, largest_chunk, sequence_length)
-        self._fisher_chunk_size = _even_chunk(fisher_states, largest_chunk, sequence_length)
+        self._chunk_size = even_chunk(expected_states, largest_chunk, sequence_length)
+        self._fisher_chunk_size = even_chunk(fisher_states, largest_chunk, sequence_length)
         self._capacity = self._fisher_capacity = 1
         self._policy, self._estimator, self._shards = policy, estimator, shards
 
@@ -174,7 +174,7 @@ def local_step(
     return take_step(objective, theta, config, inputs=inputs)
 
 
-def _largest_chunk(policy: Policy) -> int:
+def largest_chunk_of(policy: Policy) -> int:
     """Return the number of states whose activations fit in the cache."""
     states = CHUNK_BYTES // (4 * policy.network.values_per_state)
     return max(SMALLEST_CHUNK, min(states, LARGEST_CHUNK))
@@ -194,7 +194,7 @@ def _select(batch: StateBatch, rows: np.ndarray, length: int) -> StateBatch:
     return jax.tree.map(select, batch)
 
 
-def _even_chunk(states: int, largest: int, length: int = 1) -> int:
+def even_chunk(states: int, largest: int, length: int = 1) -> int:
     """Return a chunk size that divides the states evenly: a multiple of 64, at most `largest`.
 
     Sequences of `length` states are kept whole, so that a chunk holds at least one.

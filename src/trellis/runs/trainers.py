@@ -8,6 +8,8 @@ from trellis.policies.policy import Policy
 from trellis.search.trainer import SearchTrainer
 from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv
+from trellis.training.compiled import CompiledTrainer, why_not_compiled
+from trellis.training.team import LocalTeam
 from trellis.training.trainer import Trainer
 
 
@@ -33,7 +35,9 @@ def make_trainer(
     if cluster is None:
         if workers is not None:
             raise ValueError("workers need a cluster: add --cluster local, or its address")
-        return (SearchTrainer if search else Trainer)(config, make_env, policy)
+        if search:
+            return SearchTrainer(config, make_env, policy)
+        return _local_trainer(config, make_env, policy)
     from trellis.cluster.team import RayPopulation, RayTeam
 
     where = {"cluster": cluster, "workers": workers}
@@ -41,3 +45,15 @@ def make_trainer(
         make_population = functools.partial(RayPopulation, **where)
         return SearchTrainer(config, make_env, policy, make_population=make_population)
     return Trainer(config, make_env, policy, make_team=functools.partial(RayTeam, **where))
+
+
+def _local_trainer(config: TrainConfig, make_env: MakeEnv | None, policy: Policy | None) -> Trainer:
+    """Return the trainer of one process, compiled if environment and settings allow it."""
+    team = LocalTeam(config, make_env, policy)
+    try:
+        if why_not_compiled(team, config):
+            return Trainer(config, make_env, policy, team=team)
+        return CompiledTrainer(config, team, make_env)
+    except BaseException:
+        team.close()
+        raise

@@ -7,6 +7,7 @@ loop, which NumPy computes there and XLA here.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,8 @@ from trellis.spaces import Encoder
 
 SEEDS = 2**31
 """Number of different seeds of episodes."""
+Scaling = tuple[Array, Array]
+"""Mean and factor that standardize observations."""
 
 
 class Randomness(NamedTuple):
@@ -39,8 +42,6 @@ class Randomness(NamedTuple):
 class Paths(NamedTuple):
     """Paths of one iteration, (time, environment) in every array."""
 
-    observation: Float[Array, "time env features"]
-    """Normalized observation that the policy acted on."""
     raw_observation: Float[Array, "time env features"]
     """Encoded observation before normalization."""
     action: Shaped[Array, "time env ..."]
@@ -55,8 +56,18 @@ class Paths(NamedTuple):
     """Whether the step ended its episode early."""
     age: Int[Array, "time env"]
     """Time step within the episode."""
-    next_observation: Float[Array, "time env features"]
-    """Normalized observation after the step, before a reset."""
+    final: Any
+    """What `KeepFinal` keeps of the observation after the step, before a reset."""
+
+    @property
+    def ended(self) -> Bool[Array, "time env"]:
+        """Whether the step ended its episode, by termination or by truncation."""
+        return self.terminated | self.truncated
+
+
+KeepFinal = Callable[[Array, Array], Any]
+"""Function of the normalized observations after a step, and of which of them are of a truncated
+episode; it returns what the paths keep. Most of them are seen again as the next observation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +85,12 @@ class Walker:
 
 
 def walk(
-    walker: Walker, theta: Array, scaling: tuple[Array, Array] | None, rows: Any, random: Randomness
+    walker: Walker,
+    theta: Array,
+    scaling: Scaling | None,
+    rows: Any,
+    random: Randomness,
+    keep_final: KeepFinal = lambda observation, truncated: observation,
 ) -> tuple[Any, Paths]:
     """Advance all environments by as many steps as there is noise.
 
@@ -84,19 +100,17 @@ def walk(
         scaling: Mean and factor that standardize observations; None leaves them unchanged.
         rows: State of the environments.
         random: Noise and seeds.
+        keep_final: What to keep of final observations. Default: all of every observation.
 
     Returns:
         The rows after the last step, and the paths.
     """
     policy, distribution = walker.policy, walker.policy.distribution
 
-    def normalize(raw: Array) -> Array:
-        return raw if scaling is None else standardize(raw, *scaling)
-
     def advance(carry: tuple[Any, Array], noise: Array) -> tuple[tuple[Any, Array], Paths]:
         rows, used = carry
         raw = walker.encode(rows.observation)
-        observation = normalize(raw)
+        observation = scaled(raw, scaling)
         params, _ = policy.distribution_params(theta, observation)
         action = distribution.sample(params, noise)
         moved, (reward, terminated, truncated) = walker.functions.step(
@@ -107,7 +121,6 @@ def walk(
         seed = random.seeds[used + order - 1].astype(jnp.uint32)
         key = jnp.stack([jnp.zeros_like(seed), seed], axis=-1)
         path = Paths(
-            observation,
             raw,
             action,
             distribution.log_prob(params, action),
@@ -115,7 +128,7 @@ def walk(
             terminated,
             truncated,
             rows.elapsed,
-            normalize(walker.encode(moved.observation)),
+            keep_final(scaled(walker.encode(moved.observation), scaling), truncated),
         )
         return (walker.functions.reset(moved, ended, key), used + order[-1]), path
 
@@ -123,7 +136,12 @@ def walk(
     return rows, paths
 
 
-compiled_walk = jax.jit(walk, static_argnums=0)
+compiled_walk = jax.jit(walk, static_argnums=(0, 5))
+
+
+def scaled(raw: Array, scaling: Scaling | None) -> Array:
+    """Return standardized observations; without a scaling, they stay unchanged."""
+    return raw if scaling is None else standardize(raw, *scaling)
 
 
 class CompiledPath:
@@ -148,13 +166,13 @@ class CompiledPath:
         seed: int = 0,
         shard: int = 0,
     ):
-        self._env, self._encode = env, encode
+        self.env, self._encode = env, encode
         self.walker = Walker(policy, env.functions, encode, env.map_actions)
         self._steps, self._new_episodes = sampling.path_length, sampling.starts_new_episodes
         self._seed, self._shard = seed, shard
 
-    def prepare(self, state: PathState | None, iteration: int) -> tuple[PathState, Randomness]:
-        """Start new episodes if they are due, and make the random numbers of an iteration.
+    def randomness(self, state: PathState | None, iteration: int) -> tuple[Any, Randomness]:
+        """Return the seeds of new episodes, None if none are due, and all other random numbers.
 
         Args:
             state: State that the previous call of `collect` returned, or None.
@@ -164,14 +182,18 @@ class CompiledPath:
             stream(self._seed, purpose, iteration=iteration, shard=self._shard)
             for purpose in (Purpose.RESETS, Purpose.ACTIONS)
         )
-        shape = self._steps, self._env.num_envs
+        shape, first = (self._steps, self.env.num_envs), None
         if state is None or self._new_episodes:
-            ids = np.arange(self._env.num_envs)
-            first = self._encode(self._env.reset(ids, resets.integers(SEEDS, size=len(ids))))
-            state = PathState(first, np.zeros(len(ids), np.int64), np.zeros(len(ids)))
+            first = resets.integers(SEEDS, size=self.env.num_envs)
         seeds = resets.integers(SEEDS, size=shape[0] * shape[1])
         noise = self.walker.policy.distribution.noise(actions, shape)
-        return state, Randomness(noise, seeds.astype(np.int32))
+        return first, Randomness(noise, seeds.astype(np.int32))
+
+    def start_episodes(self, seeds: Int[np.ndarray, " env"]) -> PathState:
+        """Start new episodes with these seeds in all environments."""
+        ids = np.arange(self.env.num_envs)
+        first = self._encode(self.env.reset(ids, seeds))
+        return PathState(first, np.zeros(len(ids), np.int64), np.zeros(len(ids)))
 
     def collect(
         self,
@@ -181,27 +203,25 @@ class CompiledPath:
         iteration: int,
     ) -> tuple[Samples, PathState]:
         """Collect the samples of one iteration; see `SinglePath.collect`."""
-        state, random = self.prepare(state, iteration)
+        seeds, random = self.randomness(state, iteration)
+        if state is None or seeds is not None:
+            state = self.start_episodes(seeds)
         rows, paths = compiled_walk(
-            self.walker, theta, scaling_of(normalize), self._env.rows, random
+            self.walker, theta, scaling_of(normalize), self.env.rows, random
         )
-        self._env.rows = rows
+        self.env.rows = rows
         paths = Paths(*(np.asarray(values) for values in paths))
-        self.check(paths)
-        raw = self._encode(jax.tree.map(np.asarray, rows.observation))
-        returns, running = episode_returns(paths, state.episode_return)
-        samples = to_samples(paths, normalize(raw), returns)
-        return samples, PathState(raw, np.asarray(rows.elapsed, np.int64), running)
-
-    def check(self, paths: Paths) -> None:
-        """Raise the error of the first observation or reward that is not finite."""
         for what, values in (("observation", paths.raw_observation), ("reward", paths.reward)):
             if not np.isfinite(values).all():
                 for row in values:
-                    self._env.check_finite(what, row)
+                    self.env.check_finite(what, row)
+        raw = self._encode(jax.tree.map(np.asarray, rows.observation))
+        returns, running = episode_returns(paths, state.episode_return)
+        samples = to_samples(paths, normalize, raw, returns)
+        return samples, PathState(raw, np.asarray(rows.elapsed, np.int64), running)
 
 
-def scaling_of(normalize: Normalizer) -> tuple[np.ndarray, np.ndarray] | None:
+def scaling_of(normalize: Normalizer) -> Scaling | None:
     """Return mean and factor of a normalizer of vectors; None if it changes nothing."""
     return (normalize.mean, normalize.factor) if isinstance(normalize, Standardizer) else None
 
@@ -225,18 +245,21 @@ def episode_returns(
     return np.concatenate(finished), running
 
 
-def to_samples(paths: Paths, last_observation: np.ndarray, episode_return: np.ndarray) -> Samples:
+def to_samples(
+    paths: Paths, normalize: Normalizer, last: np.ndarray, episode_return: np.ndarray
+) -> Samples:
     """Return paths in the form of all samplers, with final observations of ended episodes only.
 
     Args:
         paths: The paths, as NumPy arrays.
-        last_observation: Normalized observations after the last step, or after its reset.
+        normalize: Function from encoded observations to the policy's inputs.
+        last: Encoded observations after the last step, or after its reset.
         episode_return: Return of each episode that ended.
     """
     ended = np.asarray(paths.terminated | paths.truncated)
     age = np.asarray(paths.age, np.int64)
     return Samples(
-        observation=paths.observation,
+        observation=normalize(paths.raw_observation),
         raw_observation=paths.raw_observation,
         action=paths.action,
         log_q=paths.log_q,
@@ -245,8 +268,8 @@ def to_samples(paths: Paths, last_observation: np.ndarray, episode_return: np.nd
         truncated=paths.truncated,
         age=age,
         final_at=np.argwhere(ended),
-        final_observation=paths.next_observation[ended],
-        last_observation=last_observation,
+        final_observation=paths.final[ended],
+        last_observation=normalize(last),
         episode_return=episode_return,
         episode_length=age[ended] + 1,
     )

@@ -10,6 +10,9 @@ from trellis.optimization.step import Status, StepInfo
 from trellis.training.shard import Collected, Finished
 from trellis.training.state import TrainState
 
+PARTS = ("seconds_sampling", "seconds_estimation", "seconds_update")
+"""Metrics of the times that the parts of an iteration take."""
+
 
 def iteration_metrics(
     state: TrainState,
@@ -28,10 +31,13 @@ def iteration_metrics(
         estimated: Result of `Team.estimate`.
         info: Result of `Team.step`.
         finished: Result of `Team.finish`.
-        clock: Times before sampling, after it, after estimation and after the step.
+        clock: Times before sampling, after it, after estimation and after the step; only the
+            first and the last if the iteration was one program.
         surrogate_scale: Reward that one unit of the surrogate stands for.
     """
-    sampling, estimation, update = np.diff(clock).tolist()
+    times: dict[str, float] = {"seconds_iteration": clock[-1] - clock[0]}
+    if len(clock) > 2:
+        times = dict(zip(PARTS, np.diff(clock).tolist(), strict=True))
     fit, moved = estimated.critic_fit, finished.normalization_kl
     metrics = {
         "iteration": state.iteration,
@@ -50,9 +56,7 @@ def iteration_metrics(
         "entropy": float(finished.entropy.mean),
         "critic_loss": None if fit is None else float(fit.loss.mean),
         "explained_variance": None if fit is None else fit.explained_variance,
-        "seconds_sampling": sampling,
-        "seconds_estimation": estimation,
-        "seconds_update": update,
+        **times,
         "steps_per_second": collected.steps / (clock[-1] - clock[0]),
     }
     return {key: value for key, value in metrics.items() if value is not None}

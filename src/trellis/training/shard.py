@@ -108,7 +108,7 @@ class Shard:
         make_env = make_env or env_maker(part)
         self.env = make_env(part.sampling.paths)
         self.model = build_model(part, self.env, policy)
-        self._sampler, self._estimator = build_sampler(
+        self.sampler, self._estimator = build_sampler(
             part, self.env, make_env, self.model, shard=index
         )
         self._trust_region = TrustRegion(
@@ -119,7 +119,8 @@ class Shard:
             shards=config.sampling.shards,
             sequence_length=part.sampling.path_length if self.model.policy.carry_size else 1,
         )
-        self._state = ShardState(None, np.zeros(part.sampling.paths))
+        self.state = ShardState(None, np.zeros(part.sampling.paths))
+        """State between two iterations."""
         self._fitting: Background[CriticFit] | None = None
 
     @property
@@ -132,7 +133,7 @@ class Shard:
         if state.snapshot is not None:
             require_snapshot(self.env, state.snapshot)
             self.env.restore(np.arange(self.env.num_envs), state.snapshot)
-        self._state = state._replace(snapshot=None)
+        self.state = state._replace(snapshot=None)
 
     def collect(self, theta: np.ndarray, observation_moments: Moments, iteration: int) -> Collected:
         """Collect the samples of an iteration with π_θ and return their statistics."""
@@ -140,9 +141,9 @@ class Shard:
         self._theta, self._iteration, self._moments = theta, iteration, observation_moments
         self._fitting = None  # An iteration that failed may have left one behind.
         normalize = make_normalizer(observation_moments, enabled=settings.normalize_observations)
-        samples, path = self._sampler.collect(theta, normalize, self._state.path, iteration)
+        samples, path = self.sampler.collect(theta, normalize, self.state.path, iteration)
         self._samples: Samples = samples
-        returns, discounted_return = None, self._state.discounted_return
+        returns, discounted_return = None, self.state.discounted_return
         if settings.normalize_rewards:
             returns, discounted_return = discounted_returns(
                 samples, discounted_return, settings.gamma, new_episodes=new_episodes
@@ -244,8 +245,8 @@ class Shard:
             if self._config.estimation.compensate_normalization:
                 moved = compensated(policy.network, theta, self._moments, observation_moments)
             kl = normalization_kl(policy, theta, samples, observation_moments, moved)
-        self._state = self._next_state
-        state = self._state._replace(snapshot=self.snapshot() if with_snapshot else None)
+        self.state = self._next_state
+        state = self.state._replace(snapshot=self.snapshot() if with_snapshot else None)
         return Finished(Moments.of_mean(entropy, self.env.num_envs), kl, [state])
 
     def snapshot(self) -> Snapshot | None:
@@ -259,8 +260,12 @@ class Shard:
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
-        if isinstance(self._sampler, Vine):
-            self._sampler.close()
+        if isinstance(self.sampler, Vine):
+            self.sampler.close()
+
+    def stream(self, purpose: Purpose, iteration: int) -> np.random.Generator:
+        """Return this shard's random numbers for one purpose in one iteration."""
+        return stream(self._config.seed, purpose, iteration=iteration, shard=self._index)
 
     def _stream(self, purpose: Purpose) -> np.random.Generator:
-        return stream(self._config.seed, purpose, iteration=self._iteration, shard=self._index)
+        return self.stream(purpose, self._iteration)

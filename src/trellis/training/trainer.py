@@ -10,18 +10,19 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
-from trellis.estimation.advantages import surrogate_scale
+from trellis.estimation.advantages import Estimated, surrogate_scale
 from trellis.estimation.compensation import compensated, compensated_critic
 from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
+from trellis.optimization.step import StepInfo
 from trellis.policies.policy import Policy
 from trellis.policies.saved_layout import describe
 from trellis.rng import Purpose, stream
@@ -30,11 +31,34 @@ from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv, build_model, env_maker, why_inexact
 from trellis.training.metrics import iteration_metrics
 from trellis.training.schedules import critic_learning_rate, step_inputs
-from trellis.training.shard import ShardState
+from trellis.training.shard import Collected, Finished, ShardState
 from trellis.training.state import TrainState, from_arrays, to_arrays, with_prefix
 from trellis.training.team import LocalTeam, MakeTeam, Team
 
 logger = logging.getLogger(__name__)
+
+
+class Results(NamedTuple):
+    """Results of the parts of an iteration."""
+
+    collected: Collected
+    """Statistics of the samples."""
+    reward_scale: float
+    """Number that rewards are divided by."""
+    return_moments: Moments
+    """Running statistics of discounted returns after the iteration."""
+    estimated: Estimated
+    """Statistics of the values, and the critic fit."""
+    theta: np.ndarray
+    """New parameters of the policy."""
+    info: StepInfo
+    """Description of the step."""
+    observation_moments: Moments
+    """Running statistics of observations after the iteration."""
+    finished: Finished
+    """Entropy, and the states of the shards."""
+    clock: list[float]
+    """Times before sampling, after it, after estimation and after the step."""
 
 
 class Trainer(TrainerBase[TrainState]):
@@ -45,6 +69,7 @@ class Trainer(TrainerBase[TrainState]):
         make_env: Function that creates batches of the environment; by default from `config.env`.
         policy: Custom policy; by default the one that the settings describe.
         make_team: Function that creates the team of shards; by default in this process.
+        team: Team that exists already; by default a new one.
 
     Example:
         >>> from trellis import Trainer, presets
@@ -62,11 +87,12 @@ class Trainer(TrainerBase[TrainState]):
         policy: Policy | None = None,
         *,
         make_team: MakeTeam | None = None,
+        team: LocalTeam | None = None,
     ):
         rule_of(config.step)  # Raises for cem and cma, which `SearchTrainer` trains.
         self.team: Team
         if make_team is None:
-            self.team = local = LocalTeam(config, make_env, policy)
+            self.team = local = team or LocalTeam(config, make_env, policy)
             model, env = local.shards[0].model, local.shards[0].env
         else:
             env = (make_env or env_maker(config))(1)
@@ -101,7 +127,14 @@ class Trainer(TrainerBase[TrainState]):
         not the newest one.
         """
         state = self._move_envs_to(self._reachable(state))
-        self._interrupted, clock = True, [time.perf_counter()]
+        self._interrupted = True
+        results = self._run(state)
+        self._interrupted = False
+        return self._next(state, results)
+
+    def _run(self, state: TrainState) -> "Results":
+        """Sample, estimate and step."""
+        clock = [time.perf_counter()]
         collected = self.team.collect(state.theta, state.observation_moments, state.iteration)
         clock.append(time.perf_counter())
 
@@ -119,9 +152,15 @@ class Trainer(TrainerBase[TrainState]):
         observed, old_moments = collected.observations, state.observation_moments
         moments = old_moments if observed is None else old_moments.merge(observed)
         finished = self.team.finish(theta, moments)
+        return Results(
+            collected, scale, return_moments, estimated, theta, info, moments, finished, clock
+        )
+
+    def _next(self, state: TrainState, results: "Results") -> tuple[TrainState, dict[str, Any]]:
+        """Return the state after an iteration, and its metrics."""
+        collected, scale, return_moments, estimated, theta, info, moments, finished, clock = results
         path, discounted_return = self._envs_at = _join(finished.states)
-        self._interrupted = False
-        fit = estimated.critic_fit
+        fit, old_moments = estimated.critic_fit, state.observation_moments
         critic = state.critic if fit is None else fit.critic
         if self.config.estimation.compensate_normalization:
             theta = compensated(self.policy.network, theta, old_moments, moments)

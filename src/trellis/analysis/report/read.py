@@ -26,7 +26,12 @@ VIDEO_BYTES = 16 << 20
 TAIL = 0.1
 """Last part of a run, whose iterations make its final training return."""
 NUMBERS = ("iteration", "steps", *CURVES, "eval_return_std", "episodes")
-TIMES = ("seconds_sampling", "seconds_estimation", "seconds_update")
+TIMES = (
+    "seconds_sampling",
+    "seconds_estimation",
+    "seconds_update",
+    "seconds_iteration",
+)
 
 
 class Evaluation(NamedTuple):
