@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trellis.agent import TRPO
+    from trellis.agent_seeds import learn_seeds
     from trellis.config import (
         EstimationConfig,
         PolicyConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "Trainer",
     "check_env",
     "evaluate_policy",
+    "learn_seeds",
 ]
 
 # Each name loads its module when it is first used, so that `trellis --help` does not import JAX.
@@ -52,6 +54,7 @@ _HOMES = {
     "SavedPolicy": "trellis.policies.saved",
     "Trainer": "trellis.training.trainer",
     "check_env": "trellis.envs.check",
+    "learn_seeds": "trellis.agent_seeds",
     "evaluate_policy": "trellis.training.policy_evaluation",
 }
 

@@ -1,6 +1,7 @@
 """The reference describes everything that it should: names, settings, metrics, commands, spaces."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,7 @@ def test_every_metric_is_described_and_exists():
         "reward_per_step",
         "normalization_kl",
         "surrogate_scale",
+        "seconds_iteration",  # Of environments in JAX.
         CHECKSUM,
     }
     for path in (ROOT / "tests/data/runs").glob("*/metrics.jsonl"):  # Vine, CEM and CMA among them.
@@ -134,7 +136,7 @@ def test_spaces_are_supported_as_described():
 
 
 def test_pictures_are_as_described():
-    def is_picture(shape, high=255, kind=np.uint8):
+    def is_picture(shape, high=255, kind: Any = np.uint8):
         return picture_layout(spaces.Box(0, high, shape, kind)) is not None
 
     assert is_picture((16, 10, 10))

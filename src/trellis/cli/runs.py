@@ -149,9 +149,10 @@ def plot(
     """
     with usage_errors():
         from trellis.analysis import curves
+        from trellis.runs.seeds import expanded
 
         y = "eval_return_mean" if evaluations else "episode_return_mean"
-        print(curves.plot(runs, _image(out, format_), x=x, y=y))
+        print(curves.plot(expanded(runs), _image(out, format_), x=x, y=y))
     return 0
 
 
@@ -186,10 +187,11 @@ def compare(
     with usage_errors():
         from trellis.analysis import tables
         from trellis.analysis.compare import compare_runs
+        from trellis.runs.seeds import expanded
 
         if json_ and format_ not in ("text", "json"):
             raise ValueError(f"--json and --format {format_} exclude each other; leave out one")
-        found = compare_runs(runs, training=training)
+        found = compare_runs(expanded(runs), training=training)
     tables.show(found, "json" if json_ else format_)
     return 0
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trellis.cli import tracking
 from trellis.cli.consent import (
@@ -24,7 +24,10 @@ from trellis.cli.runs import Run, config_of
 from trellis.cli.tracking import Trackers
 
 if TYPE_CHECKING:
+    from trellis.cli.train_options import Arguments
     from trellis.config import TrainConfig
+    from trellis.training.base import TrainerBase
+    from trellis.training.seeds import SeedsState
     from trellis.training.state import TrainState
 
 NEXT_STEPS = {
@@ -49,6 +52,7 @@ def train(args: Sequence[str]) -> int:
 
         config, out = asked.settings, asked.out
         _require_workers(asked.workers)
+        _require_seeds(asked)
         if out is not None:
             require_empty(out)
             require_writable(out)
@@ -64,21 +68,69 @@ def train(args: Sequence[str]) -> int:
         _pin_threads(config)
         pace = Pace(config, None) if asked.config else fitted(config, asked.chosen)
         config = pace.config
-        made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
+        if asked.seeds is None:
+            made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
+        else:
+            made = _seeds_trainer(config, asked.seeds)
     with closing(made) as trainer:
         with usage_errors(OSError):
-            out = out or new_folder(config.env, config.seed)
+            seeds = "" if asked.seeds is None else f"-to-{config.seed + asked.seeds - 1}"
+            out = out or new_folder(config.env, f"{config.seed}{seeds}")
         folder = out.absolute()  # An environment may change the working directory.
+        each = f"{asked.seeds} seeds at once from" if asked.seeds else "seed"
         say(
-            f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, seed"
+            f"Training {config.env} with {config.step.method}: {config.total_steps:,} steps, {each}"
             f" {config.seed}, preset {config.preset or 'none'}"
         )
         if str(pace):
             say(str(pace))
         say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
+            if asked.seeds is not None:
+                return _train_seeds(trainer, folder, out)
             state = run_training(trainer, folder, callbacks=callbacks)
     return _summary(folder, state, out)
+
+
+def _require_seeds(asked: "Arguments") -> None:
+    """Raise if `--seeds` is no number, or does not go with the other options."""
+    from trellis.runs.seeds import MOST_SEEDS
+
+    if asked.seeds is None:
+        return
+    if not 1 <= asked.seeds <= MOST_SEEDS:
+        raise ValueError(f"seeds must be from 1 to {MOST_SEEDS:,}, got {asked.seeds}")
+    for name, value in (("--cluster", asked.cluster), ("--track", asked.track)):
+        if value:
+            raise ValueError(f"--seeds and {name} exclude each other; leave out one")
+
+
+def _seeds_trainer(config: "TrainConfig", count: int) -> "TrainerBase[Any]":
+    """Return the trainer of several seeds, from that of the settings on."""
+    from trellis.training.seeds import SeedsTrainer
+
+    return SeedsTrainer(config, range(config.seed, config.seed + count))
+
+
+def _train_seeds(trainer: "TrainerBase[Any]", folder: Path, shown: Path) -> int:
+    """Train several seeds at once, and print what they have reached."""
+    from trellis.runs.seeds import train_seeds
+    from trellis.training.seeds import SeedsTrainer
+
+    assert isinstance(trainer, SeedsTrainer)
+    return _seeds_summary(train_seeds(trainer, folder), shown)
+
+
+def _seeds_summary(state: "SeedsState", shown: Path) -> int:
+    """Print what the seeds of a folder have reached, and which commands come next."""
+    best = [each.best_return for each in state.states]
+    print(f"Trained {len(best)} seeds for {state.steps:,} steps each.")
+    if min(best) > -float("inf"):
+        print(f"Best evaluations: from {min(best):,.1f} to {max(best):,.1f}.")
+    print("Next steps:")
+    print(f"  {shlex.join(['trellis', 'plot', str(shown)])}  # plot the mean curve with its band")
+    print(f"  {shlex.join(['trellis', 'compare', str(shown)])}  # interquartile mean and interval")
+    return 0
 
 
 def resume(
@@ -104,10 +156,13 @@ def resume(
         from trellis.runs.folder import RunFolderError
         from trellis.runs.log_lines import LogError
         from trellis.runs.run import resume as resume_training
+        from trellis.runs.seeds import is_group
 
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         _require_workers(workers)
+        if is_group(run):
+            return _resume_seeds(run, steps, cluster, track, import_, trust_env=trust_env)
         config = config_of(run)
         callbacks = tracking.callbacks(track)
         import_modules(import_)
@@ -123,7 +178,37 @@ def resume(
     return _summary(folder, state, run)
 
 
-def new_folder(env_id: str, seed: int) -> Path:
+def _resume_seeds(
+    run: Path,
+    steps: int | None,
+    cluster: str | None,
+    track: Sequence[str],
+    modules: Sequence[str],
+    *,
+    trust_env: bool,
+) -> int:
+    """Continue all seeds of a folder."""
+    from trellis.checkpoint_format import CheckpointError
+    from trellis.envs.errors import EnvError
+    from trellis.runs.folder import RunFolderError
+    from trellis.runs.log_lines import LogError
+    from trellis.runs.seeds import resume_seeds, seed_folders
+
+    if cluster or track:
+        raise ValueError(
+            f"{run} holds seeds that are trained at once: leave out --cluster, --track"
+        )
+    folders = seed_folders(run)
+    config = config_of(folders[0])
+    import_modules(modules)
+    allow_env(config.env, config.env_options, run, trust_env=trust_env)
+    say(f"Resuming {config.env} with {config.step.method}, {len(folders)} seeds, in {run}")
+    invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
+    with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
+        return _seeds_summary(resume_seeds(run.absolute(), steps=steps), run)
+
+
+def new_folder(env_id: str, seed: int | str) -> Path:
     """Create and return runs/ENV-SEED-TIMESTAMP, with a number if that folder exists."""
     name = env_id.replace("/", "-").replace(":", "-")
     first = folder = Path("runs") / f"{name}-{seed}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -80,6 +80,9 @@ class RunArguments:
     """Whether to import the module that the file of --config names for its environment."""
     track: tuple[TrackerName, ...] = ()
     """Experiment trackers that also get the metrics."""
+    seeds: int | None = None
+    """Number of seeds to train at once, from --seed on, as one compiled program (environments in
+    JAX). Each has a folder of its own in the run folder. Default: one run."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class Arguments:
     """Whether the file may name a module to import."""
     track: tuple[TrackerName, ...]
     """Experiment trackers that get the metrics."""
+    seeds: int | None
+    """Number of seeds to train at once. None for one run."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ COMMON = (
         "env",
         "total_steps",
         "seed",
+        "seeds",
         "preset",
         "config",
         "trust_env",

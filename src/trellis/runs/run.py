@@ -10,11 +10,10 @@ checked before they are used, and the module of its environment is imported only
 """
 
 import contextlib
-import dataclasses
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from trellis.config import TrainConfig
 from trellis.envs.consent import require_consent
@@ -109,7 +108,7 @@ def advance(
             state, metrics = trainer.iterate(state)
             over = is_over(state)
             if eval_every is not None and (over or crossed(before, state.steps, eval_every)):
-                state, evaluation = _evaluate(trainer, state)
+                state, evaluation = trainer.with_evaluation(state)
                 metrics |= evaluation
             answers = [callback(state, metrics) for callback in callbacks]
             going = not (over or any(map(stops, answers)) or should_stop())
@@ -308,20 +307,3 @@ def _noting_checkpoint(folder: Path) -> Iterator[None]:
             command = resume_command(folder)
             error.add_note(f"The last checkpoint is intact; continue with: {command}")
         raise
-
-
-def _evaluate(trainer: AnyTrainer, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Return the state with its best policy, and what the evaluation adds to the metrics."""
-    evaluation = trainer.evaluate(state, trainer.config.eval_episodes)
-    if evaluation.mean_return > state.best_return:
-        state = dataclasses.replace(
-            state,
-            best_return=evaluation.mean_return,
-            best_theta=state.theta,
-            best_moments=state.observation_moments,
-        )
-    return state, {
-        "eval_return_mean": evaluation.mean_return,
-        "eval_return_std": evaluation.std_return,
-        "eval_length_mean": evaluation.mean_length,
-    }

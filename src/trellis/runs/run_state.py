@@ -19,6 +19,7 @@ from trellis.checkpoint_format import (
     Checkpoint,
     CheckpointError,
     Header,
+    load,
     load_latest,
     newest_iteration,
 )
@@ -51,10 +52,17 @@ def read_checkpoint(
     folder: Path,
     config: TrainConfig,
     check: Callable[[TrainConfig, Header], None] = lambda config, header: None,
+    iteration: int | None = None,
 ) -> Checkpoint | None:
     """Return the newest whole checkpoint of a run; None if it has not started yet.
 
     Its settings must be those of `config.json`, and `check` must accept it.
+
+    Args:
+        folder: Run folder.
+        config: Settings of the run.
+        check: Function that raises if a checkpoint does not fit the settings.
+        iteration: Iteration of the checkpoint. Default: the newest one.
     """
     if not _has_begun(folder):  # A kill, or a full disk, came before the first checkpoint.
         return None
@@ -65,6 +73,8 @@ def read_checkpoint(
             require_same_settings(folder, config, inside)
         check(config, header)
 
+    if iteration is not None:
+        return load(folder / CHECKPOINTS / f"{iteration:06d}", check_all)
     return load_latest(folder / CHECKPOINTS, check_all)
 
 

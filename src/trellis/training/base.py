@@ -4,6 +4,7 @@
 """
 
 import abc
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -77,6 +78,22 @@ class TrainerBase(abc.ABC, Generic[State]):
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
         """Play episodes in separate environments, from seeds that depend on the run's seed only."""
         return self._evaluator.evaluate(self.policy_of(state, best=best), episodes)
+
+    def with_evaluation(self, state: State) -> tuple[State, dict[str, Any]]:
+        """Evaluate a state; return it with its best policy, and what this adds to the metrics."""
+        evaluation = self.evaluate(state, self.config.eval_episodes)
+        if evaluation.mean_return > state.best_return:
+            state = dataclasses.replace(
+                state,
+                best_return=evaluation.mean_return,
+                best_theta=state.theta,
+                best_moments=state.observation_moments,
+            )
+        return state, {
+            "eval_return_mean": evaluation.mean_return,
+            "eval_return_std": evaluation.std_return,
+            "eval_length_mean": evaluation.mean_length,
+        }
 
     def watch(self, on_steps: Callable[[str, int], None]) -> None:
         """Report steps of slow environments while they are made, for a progress display.

@@ -11,14 +11,13 @@ iteration are made.
 import time
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from trellis.config import TrainConfig
-from trellis.estimation.advantages import CriticFit, Estimated
 from trellis.estimation.compiled import Running
 from trellis.estimation.critic import MLPCritic, warn_of_divergence
 from trellis.estimation.device_moments import to_device, to_host
+from trellis.estimation.estimates import CriticFit, Estimated
 from trellis.moments import Moments
 from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.rules import StepSize, rule_of
@@ -35,6 +34,7 @@ from trellis.training.program import (
     Program,
     Schedule,
     compiled_iteration,
+    on_host,
 )
 from trellis.training.schedules import critic_learning_rate, step_inputs
 from trellis.training.shard import Collected, Finished, Shard, ShardState
@@ -80,6 +80,19 @@ class Prepared(NamedTuple):
     """All other random numbers."""
 
 
+class Inputs(NamedTuple):
+    """Inputs of the program that belong to one run, besides its environments."""
+
+    learned: Learned
+    """Parameters and statistics."""
+    running: Running
+    """Sums along the episodes."""
+    chance: Chance
+    """Random numbers."""
+    started: bool
+    """Whether new episodes have started, in environments that the batch holds."""
+
+
 class CompiledTrainer(Trainer):
     """Trainer whose iterations are one compiled program; see `why_not_compiled`.
 
@@ -99,13 +112,17 @@ class CompiledTrainer(Trainer):
 
     def _run(self, state: TrainState) -> Results:
         clock = [time.perf_counter()]
-        outputs = compiled_iteration(self.program, *self.inputs(state))
+        learned, running, chance, _ = self.inputs(state)
+        schedule = schedule_of(self.config, self.model, state.steps)
+        outputs = compiled_iteration(
+            self.program, learned, schedule, self.sampler.env.rows, running, chance
+        )
         self.prepare_next(state)
-        results = self.results(state, jax.tree.map(np.asarray, outputs), clock)
+        results = self.results(state, on_host(outputs), clock)
         self.sampler.env.rows = outputs.place.rows
         return results
 
-    def inputs(self, state: TrainState) -> tuple[Any, ...]:
+    def inputs(self, state: TrainState) -> "Inputs":
         """Return the inputs of the program, after new episodes have started if they are due."""
         prepared, path = self._prepared, self.shard.state.path
         starts = path is None or self.config.sampling.starts_new_episodes
@@ -120,13 +137,8 @@ class CompiledTrainer(Trainer):
             path = self.sampler.start_episodes(prepared.first_seeds)
         sums = state.discounted_return, path.episode_return
         running = Running(*(np.asarray(values, np.float32) for values in sums))
-        return (
-            learned_of(state, self.config),
-            schedule_of(self.config, self.model, state.steps),
-            self.sampler.env.rows,
-            running,
-            prepared.chance,
-        )
+        started = prepared.first_seeds is not None
+        return Inputs(learned_of(state, self.config), running, prepared.chance, started)
 
     def prepare_next(self, state: TrainState) -> None:
         """Make the random numbers of the next iteration, while the device computes this one."""
@@ -137,7 +149,7 @@ class CompiledTrainer(Trainer):
 
         Args:
             state: State before the iteration.
-            outputs: Outputs of the program as NumPy arrays, without the environments.
+            outputs: Outputs of the program on the host.
             clock: Time before the iteration; the time after it is added.
         """
         clock.append(time.perf_counter())
@@ -167,7 +179,7 @@ class CompiledTrainer(Trainer):
         )
         path = PathState(
             place.last_observation,
-            np.asarray(place.rows.elapsed, np.int64),
+            place.age.astype(np.int64),
             place.running.episode_return.astype(np.float64),
         )
         self.shard.restore(ShardState(path, discounted))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from trellis.arrays import Array
@@ -139,6 +140,8 @@ class PlaceOutputs(NamedTuple):
     """Environments after the last step."""
     last_observation: Float[Array, "env features"]
     """Encoded observations after the last step, or after its reset."""
+    age: Int[Array, " env"]
+    """Number of steps since the episode began."""
     running: Running
     """Sums along the episodes."""
     statistics: PathStatistics
@@ -232,6 +235,7 @@ def iteration(
     place = PlaceOutputs(
         rows,
         last,
+        rows.elapsed,
         running,
         statistics,
         observed,
@@ -245,6 +249,28 @@ def iteration(
 
 
 compiled_iteration = jax.jit(iteration, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def compiled_iterations(
+    program: Program,
+    learned: Learned,
+    schedule: Schedule,
+    rows: Any,
+    running: Running,
+    chance: Chance,
+) -> Outputs:
+    """Run one iteration of several runs at once; inputs but `schedule` have an axis for the run."""
+
+    def one_run(learned: Learned, rows: Any, running: Running, chance: Chance) -> Outputs:
+        return iteration(program, learned, schedule, rows, running, chance)
+
+    return jax.vmap(one_run)(learned, rows, running, chance)
+
+
+def on_host(outputs: Outputs) -> Outputs:
+    """Return outputs as NumPy arrays, without the environments, which stay on the device."""
+    return jax.tree.map(np.asarray, outputs._replace(place=outputs.place._replace(rows=None)))
 
 
 def _state_batch(paths: Paths, observation: Array, advantage: Array) -> StateBatch:

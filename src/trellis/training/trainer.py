@@ -17,8 +17,9 @@ import numpy as np
 
 from trellis.config import TrainConfig
 from trellis.envs.batch import Snapshot
-from trellis.estimation.advantages import Estimated, surrogate_scale
+from trellis.estimation.advantages import surrogate_scale
 from trellis.estimation.compensation import compensated, compensated_critic
+from trellis.estimation.estimates import Estimated
 from trellis.estimation.normalization import update_reward_scale
 from trellis.moments import Moments
 from trellis.optimization.rules import rule_of
@@ -126,11 +127,14 @@ class Trainer(TrainerBase[TrainState]):
         New episodes start if the last iteration was interrupted by an exception, or if `state` is
         not the newest one.
         """
+        state = self.begin(state)
+        return self.end(state, self._run(state))
+
+    def begin(self, state: TrainState) -> TrainState:
+        """Move the environments to a state, and return the state that they are at."""
         state = self._move_envs_to(self._reachable(state))
         self._interrupted = True
-        results = self._run(state)
-        self._interrupted = False
-        return self._next(state, results)
+        return state
 
     def _run(self, state: TrainState) -> "Results":
         """Sample, estimate and step."""
@@ -156,10 +160,11 @@ class Trainer(TrainerBase[TrainState]):
             collected, scale, return_moments, estimated, theta, info, moments, finished, clock
         )
 
-    def _next(self, state: TrainState, results: "Results") -> tuple[TrainState, dict[str, Any]]:
+    def end(self, state: TrainState, results: "Results") -> tuple[TrainState, dict[str, Any]]:
         """Return the state after an iteration, and its metrics."""
         collected, scale, return_moments, estimated, theta, info, moments, finished, clock = results
         path, discounted_return = self._envs_at = _join(finished.states)
+        self._interrupted = False
         fit, old_moments = estimated.critic_fit, state.observation_moments
         critic = state.critic if fit is None else fit.critic
         if self.config.estimation.compensate_normalization:

@@ -1,0 +1,116 @@
+"""Seeds that are trained at once are ordinary runs, each equal to its own run up to rounding."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import trellis
+from tests.envs.jax.environments import Walk
+from tests.training.test_compiled import CASES, CLOCKS, SAMPLING, compiled, leaves, maker
+from trellis.cli.main import main
+from trellis.policies.saved import SavedPolicy
+from trellis.runs import seeds as runs
+from trellis.runs.folder import RunFolderError
+from trellis.runs.log import read_metrics
+from trellis.training.seeds import SeedsTrainer
+
+ENV, CONFIG = CASES["discrete"]
+CONFIG = dataclasses.replace(CONFIG, total_steps=4 * SAMPLING.batch_size, eval_episodes=2)
+CONFIG = dataclasses.replace(CONFIG, checkpoint_every=SAMPLING.batch_size)
+
+
+def trainer_of(count=3):
+    return SeedsTrainer(CONFIG, range(5, 5 + count), maker(ENV))
+
+
+def remade(config, seeds):
+    return SeedsTrainer(config, seeds, maker(ENV))
+
+
+def test_each_seed_is_its_own_run():
+    together = trainer_of()
+    state, metrics = together.iterate(together.start())
+    state, metrics = together.iterate(state)
+    assert metrics["episodes"] == pytest.approx(np.mean([r["episodes"] for r in together.rows]), 1)
+    for seed, mine, row in zip(together.seeds, state.states, together.rows, strict=True):
+        alone = compiled(dataclasses.replace(CONFIG, seed=seed), ENV)
+        own, _ = alone.iterate(alone.start())
+        own, expected = alone.iterate(own)
+        for a, b in zip(leaves(own), leaves(mine), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+        assert row["episodes"] == expected["episodes"]
+        assert row["kl"] == pytest.approx(expected["kl"], rel=1e-3)
+    thetas = [each.theta for each in state.states]
+    assert not np.array_equal(thetas[0], thetas[1])
+
+
+def test_the_folder_of_seeds_holds_runs_and_resumes_bit_for_bit(tmp_path, capsys):
+    whole = runs.train_seeds(trainer_of(), tmp_path / "whole", quiet=True)
+    assert whole.iteration == 4
+
+    class StopError(Exception):
+        pass
+
+    def stop(state, _):
+        if state.iteration == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        runs.train_seeds(trainer_of(), tmp_path / "cut", quiet=True, callbacks=[stop])
+    # One seed was saved later than the others, as a kill between two checkpoints leaves it.
+    (tmp_path / "cut/seed-5/checkpoints/000003").mkdir()
+    resumed = runs.resume_seeds(
+        tmp_path / "cut",
+        quiet=True,
+        make_trainer=lambda config, seeds: SeedsTrainer(config, seeds, maker(ENV)),
+    )
+    for a, b in zip(whole.states, resumed.states, strict=True):
+        assert all(map(np.array_equal, leaves(a), leaves(b)))
+        assert a.best_return == b.best_return
+    for seed in (5, 6, 7):
+        one, two = (read_metrics(tmp_path / name / f"seed-{seed}") for name in ("whole", "cut"))
+        for rows in (one, two):
+            for row in rows:
+                for name in CLOCKS:
+                    row.pop(name, None)
+        assert one == two
+        assert len(one) == 4
+        assert "eval_return_mean" in one[-1]
+        policy = SavedPolicy.load(tmp_path / f"whole/seed-{seed}", policy=None)
+        assert np.array_equal(policy.theta, whole.states[seed - 5].theta)
+    assert main(["compare", str(tmp_path / "whole"), "--json"]) == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    assert len(group["runs"]) == 3
+
+
+def test_learn_seeds_returns_policies_and_curves():
+    found = trellis.learn_seeds(
+        Walk(),
+        [1, 2],
+        total_timesteps=SAMPLING.batch_size,
+        progress_bar=False,
+        policy={"hidden": (8,)},
+        **{name: getattr(CONFIG, name) for name in ("sampling", "estimation", "step")},
+    )
+    assert found.curve().shape == (2, 1)
+    assert [policy.config.seed for policy in found.policies] == [1, 2]
+    assert found.policies[0].act(np.zeros(2, np.float32)) in range(3)
+
+
+def test_what_cannot_be_trained_at_once_says_why(tmp_path):
+    with pytest.raises(ValueError, match="not written in JAX: train them one by one"):
+        trellis.learn_seeds("CartPole-v1", 2)
+    with pytest.raises(ValueError, match="seeds must be different"):
+        trellis.learn_seeds(Walk(), [1, 1])
+    (tmp_path / "seeds.json").write_text('{"seeds": "all"}')
+    with pytest.raises(RunFolderError, match="damaged"):
+        runs.seed_folders(tmp_path)
+
+
+def test_the_command_line_refuses_seeds_of_other_environments(capsys):
+    assert main(["train", "CartPole-v1", "--seeds", "2"]) == 2
+    assert "not written in JAX" in capsys.readouterr().err
+    assert main(["train", "CartPole-v1", "--seeds", "0"]) == 2
+    assert "seeds must be from 1" in capsys.readouterr().err
