@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba")
-from trellis.policies.compiled_convnet import CompiledConvNet
+from trellis.policies.compiled_convnet import compiled
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import num_weights, unflatten
 
@@ -30,7 +30,7 @@ class Case:
         frames = rng.integers(0, 256, (9, *network.inputs[1:]), dtype=np.uint8)
         self.frames = frames.astype(dtype)
         self.index = rng.integers(0, 9, (n, network.inputs[0])).astype(np.int32)
-        self.net = CompiledConvNet(network)
+        self.net = compiled(network)
         self.weights = self.net.weights(self.theta)
         self.x = self.net.load(self.frames, self.index, np.float64)
         self.outputs, self.kept = self.net.forward(self.weights, self.x)

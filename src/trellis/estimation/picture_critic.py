@@ -10,7 +10,7 @@ import functools
 import numpy as np
 
 from trellis.policies.chunk_threads import in_threads
-from trellis.policies.compiled_convnet import CompiledConvNet, Weights
+from trellis.policies.compiled_convnet import CompiledConvNet, Weights, compiled
 from trellis.policies.convolutions import ConvNet
 
 PIECE = 64
@@ -32,7 +32,7 @@ def predict(
         frames: Frames as bytes, (m, height, width).
         index: Frames of each stack, (n, frames).
     """
-    net = CompiledConvNet(network)
+    net = compiled(network)
     weights = net.weights(vector)
 
     def value_of(piece: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ def fit(
     """
     vector, mu, nu = (state[name].copy() for name in ("weights", "adam_mu", "adam_nu"))
     count, losses = int(state["adam_count"]), []
-    net, target = CompiledConvNet(network), target.astype(vector.dtype)
+    net, target = compiled(network), target.astype(vector.dtype)
     for rows in batches:
         differentiated = functools.partial(_differentiated, net, net.weights(vector), frames)
         pieces = [rows[start : start + PIECE] for start in range(0, len(rows), PIECE)]

@@ -31,7 +31,7 @@ from trellis.optimization.fisher import weighted_metric_product
 from trellis.optimization.objective import Maximum, Start
 from trellis.optimization.rules import Curvature
 from trellis.policies.chunk_threads import in_threads
-from trellis.policies.compiled_convnet import Activations, CompiledConvNet, Weights
+from trellis.policies.compiled_convnet import Activations, Weights, compiled
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
@@ -78,7 +78,7 @@ class PictureObjective:
         assert isinstance(policy.network, ConvNet)
         self._policy, self._estimator, self._curvature = policy, estimator, curvature
         self._bonus, self._kept_bytes = entropy_bonus, kept_bytes
-        self._net, self._size = CompiledConvNet(policy.network), num_weights(policy.network)
+        self._net, self._size = compiled(policy.network), num_weights(policy.network)
         self._theta = np.asarray(theta)
         self._weights, self._free = self._split(self._theta)
         self._chunks, self._fisher_chunks = _cut(chunks), _cut(fisher_chunks)

@@ -15,7 +15,6 @@ import functools
 import importlib.util
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,12 +57,25 @@ class Activations(NamedTuple):
         return sum(array.nbytes for array in (*self.convolved, *self.hidden))
 
 
-@dataclass(frozen=True)
 class CompiledConvNet:
-    """Functions of a convolutional network on bytes, compiled by numba."""
+    """Functions of a convolutional network on bytes, compiled by numba.
 
-    network: "ConvNet"
-    """Description of the network."""
+    `compiled(network)` returns an object that is made once per network.
+
+    Args:
+        network: Description of the network.
+    """
+
+    def __init__(self, network: "ConvNet"):
+        from trellis.policies.kernels.convolution import layout, padded
+
+        self.network, pictures = network, network.pictures
+        self._layouts = [
+            layout(inputs, outputs[0], planar=index == 0)
+            for index, (inputs, outputs) in enumerate(pairwise(pictures))
+        ]
+        self._pixels, self._size = math.prod(network.inputs), num_weights(network)
+        self._is_padded = any(padded(count) != count for count in network.channels)
 
     def weights(self, vector: np.ndarray) -> Weights:
         """Return weights, or a tangent of weights, from the start of a flat vector."""
@@ -76,7 +88,7 @@ class CompiledConvNet:
         count = len(self.network.channels)
         kernels, biases = list(weights[: 2 * count : 2]), list(weights[1 : 2 * count : 2])
         dense = list(weights[2 * count :])
-        for index, bias in enumerate(biases):
+        for index, bias in enumerate(biases if self._is_padded else ()):
             more = padded(len(bias)) - len(bias)
             if more:
                 kernels[index] = np.pad(kernels[index], [(0, 0)] * 3 + [(0, more)])
@@ -106,7 +118,7 @@ class CompiledConvNet:
         from trellis.policies.convolutions import byte_scale
         from trellis.policies.kernels.convolution import load_frames
 
-        out = np.empty((len(index), math.prod(self.network.inputs)), dtype)
+        out = np.empty((len(index), self._pixels), dtype)
         scale = out.dtype.type(byte_scale(frames.dtype))
         load_frames(frames.reshape(len(frames), -1), index, scale, out)
         return out
@@ -170,60 +182,50 @@ class CompiledConvNet:
         """Return Jᵀ u as a flat vector, for a cotangent u of the outputs, (n, outputs)."""
         from trellis.policies.kernels.convolution import pull_input, pull_kernel, turn
 
-        found: list[np.ndarray] = []
+        flat = np.empty(self._size, x.dtype)
+        parts, _ = unflatten(self.network, flat)
+        like = [w for pair in zip(*weights[:2], strict=True) for w in pair] + weights.dense
+        found = [np.empty_like(w) for w in like] if self._is_padded else parts
+        count = 2 * len(weights.kernels)
         inputs = [kept.convolved[-1], *kept.hidden]
-        for (matrix, _), value in zip(
-            reversed(_pairs(weights.dense)), reversed(inputs), strict=True
-        ):
-            found += [cotangent.sum(axis=0), value.T @ cotangent]
+        for index, (matrix, _) in reversed(list(enumerate(_pairs(weights.dense)))):
+            value = inputs[index]
+            np.matmul(value.T, cotangent, out=found[count + 2 * index])
+            np.sum(cotangent, axis=0, out=found[count + 2 * index + 1])
             cotangent = cotangent @ matrix.T
-            if value is not kept.convolved[-1]:
+            if index:
                 cotangent *= 1.0 - value * value
         below = [x, *kept.convolved[:-1]]
         for index in reversed(range(len(below))):
             layer, kernel, active = self._layouts[index], weights.kernels[index], kept[0][index]
-            by_kernel, by_bias = (
-                np.zeros(kernel.size, x.dtype),
-                np.zeros(len(kernel[0, 0, 0]), x.dtype),
-            )
+            by_kernel, by_bias = found[2 * index].reshape(-1), found[2 * index + 1]
+            by_kernel[:], by_bias[:] = 0.0, 0.0
             offsets = layer.windows, layer.taps, layer.rows
             pull_kernel(below[index], *offsets, active, cotangent, by_kernel, by_bias)
-            found += [by_bias, by_kernel.reshape(kernel.shape)]
             if index:
                 out = np.empty_like(below[index])
                 around = layer.around, layer.near, layer.pixels
                 pull_input(cotangent, *around, turn(kernel), layer.shape, out)
                 cotangent = out
-        return self._flat(found[::-1])
-
-    def _flat(self, gradients: list[np.ndarray]) -> np.ndarray:
-        """Return gradients in the order of `ConvNet.shapes` as a vector without padding."""
-        flat = np.empty(num_weights(self.network), gradients[0].dtype)
-        parts, _ = unflatten(self.network, flat)
-        count = len(self.network.channels)
-        for index, (part, gradient) in enumerate(zip(parts, gradients, strict=True)):
-            if index == 2 * count:  # The first matrix, whose rows may have padded channels.
-                channels = self.network.channels[-1]
-                gradient = gradient.reshape(len(part) // channels, -1, part.shape[1])
-                part[...] = gradient[:, :channels].reshape(part.shape)
-            else:
-                part[...] = gradient[tuple(slice(size) for size in part.shape)]
+        if self._is_padded:
+            self._remove_padding(found, parts)
         return flat
 
-    @property
-    def _layouts(self) -> list[Any]:
-        return _layouts(self.network)
+    def _remove_padding(self, padded: list[np.ndarray], parts: list[np.ndarray]) -> None:
+        """Write arrays without their padded channels to `parts`."""
+        first_matrix, channels = 2 * len(self.network.channels), self.network.channels[-1]
+        for index, (source, part) in enumerate(zip(padded, parts, strict=True)):
+            if index == first_matrix:  # Its rows are (pixel, channel).
+                source = source.reshape(len(part) // channels, -1, part.shape[1])
+                part[...] = source[:, :channels].reshape(part.shape)
+            else:
+                part[...] = source[tuple(slice(size) for size in part.shape)]
 
 
 @functools.lru_cache
-def _layouts(network: "ConvNet") -> list[Any]:
-    from trellis.policies.kernels.convolution import layout
-
-    pictures = network.pictures
-    return [
-        layout(inputs, outputs[0], planar=index == 0)
-        for index, (inputs, outputs) in enumerate(pairwise(pictures))
-    ]
+def compiled(network: "ConvNet") -> CompiledConvNet:
+    """Return the compiled functions of a network."""
+    return CompiledConvNet(network)
 
 
 def _pairs(dense: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:

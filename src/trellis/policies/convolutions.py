@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 from trellis.arrays import Array
-from trellis.policies.compiled_convnet import CompiledConvNet, has_numba
+from trellis.policies.compiled_convnet import compiled, has_numba
 from trellis.policies.networks import MLP, orthogonal
 
 KERNEL, STRIDE = 4, 2
@@ -149,7 +149,7 @@ class ConvNet:
         lead, stack = observation.shape[:-3], self.inputs[0]
         frames = np.ascontiguousarray(observation).reshape(-1, *self.inputs[1:])
         index = np.arange(len(frames), dtype=np.int32).reshape(-1, stack)
-        net = CompiledConvNet(self)
+        net = compiled(self)
         padded = net.pad(weights)
         x = net.convolve(padded, net.load(frames, index, weights[0].dtype))[-1]
         return self.dense.apply(padded.dense, x.reshape(*lead, -1))
