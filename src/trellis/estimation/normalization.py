@@ -22,7 +22,7 @@ from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
 from trellis.sampling.samples import Samples
 
-MOST_STATES = 4096
+MOST_STATES = 512
 """Largest number of states that `normalization_kl` uses."""
 
 
