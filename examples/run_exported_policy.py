@@ -15,14 +15,18 @@ import onnxruntime
 def main(path: str, episodes: int = 3) -> float:
     session = onnxruntime.InferenceSession(path)
     env = gymnasium.make(session.get_modelmeta().custom_metadata_map["environment"])
-    observation_type = np.uint8 if "uint8" in session.get_inputs()[0].type else np.float32
+    inputs = {each.name: each for each in session.get_inputs()}
+    observation_type = np.uint8 if "uint8" in inputs["observation"].type else np.float32
     returns = []
     for episode in range(episodes):
         observation, _ = env.reset(seed=episode)
-        total, over = 0.0, False
+        total, over, memory = 0.0, False, {}
+        if "carry" in inputs:  # A policy with memory starts with zeros.
+            memory = {"carry": np.zeros((1, inputs["carry"].shape[1]), np.float32)}
         while not over:
             batch = np.asarray(observation, observation_type)[None]
-            (actions,) = session.run(["action"], {"observation": batch})
+            actions, *carry = session.run(None, {"observation": batch, **memory})
+            memory = {"carry": carry[0]} if memory else {}
             observation, reward, terminated, truncated, _ = env.step(actions[0])
             total, over = total + float(reward), terminated or truncated
         returns.append(total)

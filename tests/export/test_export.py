@@ -1,6 +1,7 @@
 """Exported policies act as ours do, in their own runtimes and without JAX or Trellis."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ from gymnasium import spaces
 
 from trellis.cli.main import main
 from trellis.config import EstimationConfig, PolicyConfig, TrainConfig
-from trellis.export import ExportError, check, export_policy, numpy_format, write
+from trellis.export import ExportError, check, export_policy, numpy_format, numpy_policy, write
+from trellis.export.build import build_program
 from trellis.export.check import verify
-from trellis.export.program import build_program, input_arrays
+from trellis.export.observations import random_observations
+from trellis.export.program import input_arrays
 from trellis.moments import Moments
 from trellis.policies.build import build_policy
 from trellis.policies.policy import Policy
@@ -45,6 +48,7 @@ TREE = spaces.Dict(
         "parts": spaces.Tuple((spaces.MultiDiscrete([2, 4]), spaces.MultiBinary(3))),
     }
 )
+CAMERAS = spaces.Dict(left=COLOURS, joints=VECTOR, right=PICTURE, kind=spaces.Discrete(3, start=1))
 TORQUE = spaces.Box(-1.0, 1.0, (2,), np.float32)
 ONE_SIDED = spaces.Box(np.array([-2.0, 0.0, -np.inf]), np.array([6.0, np.inf, 1.0]), (3,))
 ACTIONS = {
@@ -57,6 +61,12 @@ ACTIONS = {
     "factored": spaces.MultiDiscrete([3, 3, 2]),
     "table": spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]), start=np.array([[0, 1], [5, 0]])),
     "binary": spaces.MultiBinary(4),
+    "mixed": spaces.Dict(
+        move=spaces.Box(-2.0, 1.0, (2,), np.float32),
+        tool=spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-np.inf, np.inf, (1, 2)))),
+        keys=spaces.MultiBinary(2),
+    ),
+    "pair": spaces.Tuple((spaces.Discrete(2), spaces.MultiDiscrete([3, 2]))),
 }
 OBSERVATIONS = {
     "vector": VECTOR,
@@ -68,7 +78,12 @@ OBSERVATIONS = {
     "masked factors": spaces.Dict(
         place=VECTOR, action_mask=spaces.Box(0, 1, (8,), np.int8), rest=spaces.Discrete(2)
     ),
+    "masked mixed": spaces.Dict(action_mask=spaces.MultiBinary(7), place=VECTOR),
+    "cameras": CAMERAS,
+    "masked picture": spaces.Dict(screen=PICTURE, action_mask=spaces.MultiBinary(5)),
+    "masked cameras": spaces.Dict(**CAMERAS.spaces, action_mask=spaces.MultiBinary(7)),
 }
+GRU, LSTM = {"memory": "gru", "memory_units": 5}, {"memory": "lstm", "memory_units": 4}
 CASES = [
     *(("vector", action, {}) for action in ACTIONS),
     *(("picture", action, {}) for action in ("mean", "discrete", "factored")),
@@ -81,6 +96,24 @@ CASES = [
     ("picture", "discrete", {"normalize_observations": False}),
     ("vector", "mean", {"hidden": (), "hidden_biases": False}),
     ("vector", "discrete", {"hidden": (7,), "hidden_biases": False}),
+    ("vector", "mean", {"squashed_actions": True}),
+    ("vector", "stretched", {"state_dependent_std": True}),
+    ("vector", "stretched", {"squashed_actions": True, "state_dependent_std": True}),
+    ("tree", "mixed", {"state_dependent_std": True}),
+    ("masked mixed", "mixed", {}),
+    ("masked mixed", "pair", {}),
+    ("cameras", "mean", {}),
+    ("cameras", "mixed", {}),
+    ("cameras", "discrete", {"normalize_observations": False}),
+    ("masked picture", "discrete", {}),
+    ("masked cameras", "mixed", {}),
+    ("vector", "mean", GRU),
+    ("vector", "mean", LSTM),
+    ("vector", "discrete", {**GRU, "hidden": ()}),
+    ("picture", "discrete", GRU),
+    ("cameras", "mixed", LSTM),
+    ("masked", "discrete", GRU),
+    ("masked cameras", "mixed", {**GRU, "state_dependent_std": True}),
 ]
 
 
@@ -99,8 +132,10 @@ def make(observation="vector", action="mean", options=None, seed=0):
     policy = build_policy(config.policy, *pair)
     rng = np.random.default_rng(seed)
     shape = moments_shape(observation_encoder(pair[0])[0])
-    scale, offset = (40.0, 100.0) if "picture" in observation else (2.0, 0.5)
+    scale, offset = (40.0, 100.0) if len(shape) == 2 else (2.0, 0.5)
     data = offset + scale * rng.standard_normal((200, *shape))
+    if "camera" in observation or observation == "masked picture":  # Pixels, then features.
+        data[:, : shape[0] - 8] = 100.0 + 40.0 * rng.standard_normal((200, shape[0] - 8))
     theta = policy.init(rng) + 0.1 * rng.standard_normal(policy.num_params).astype(np.float32)
     return SavedPolicy(policy, theta, Moments.of(data, shape), pair, config)
 
@@ -148,34 +183,54 @@ def run_without_us(script, *args):
 
 
 @pytest.mark.parametrize(
-    "cases", [CASES[1::3], pytest.param(CASES, marks=pytest.mark.slow)], ids=["a third", "all"]
+    "cases", [CASES[1::4], pytest.param(CASES, marks=pytest.mark.slow)], ids=["a quarter", "all"]
 )
 def test_onnx_gives_our_actions_without_jax_and_trellis(cases, tmp_path):
-    """Kinds of policies, run by one process that can import neither."""
+    """Kinds of policies, run by one process that can import neither, for three steps each."""
     expected = {}
     for index, case in enumerate(cases):
         saved = make(*case, seed=index)
         export_policy(saved, tmp_path / f"{index}.onnx")
         program = build_program(saved)
-        observation = next(iter(check._batches(saved, np.random.default_rng(5))))
-        arrays = input_arrays(program, observation)
-        names = [part.name for part in program.inputs]
-        np.savez(tmp_path / f"{index}.npz", **dict(zip(names, arrays, strict=True)))
-        expected[index] = saved.act(observation, deterministic=True)
+        names = [part.name for part in program.inputs if part.name != "carry"]
+        act, steps = saved.episode(deterministic=True), {}
+        batches = itertools.islice(random_observations(saved, np.random.default_rng(5)), 3)
+        for step, observation in enumerate(batches):
+            arrays = input_arrays(program, observation, saved.policy.initial_carry(50))
+            pairs = zip(names, arrays, strict=False)  # The process keeps the carry itself.
+            steps |= {f"{step}/{name}": array for name, array in pairs}
+            actions = act(observation)
+            for part in program.outputs:
+                value = actions
+                for key in part.path:
+                    value = value[key]
+                if part.name != "next_carry":
+                    expected[f"{index}/{step}/{part.name}"] = np.asarray(value)
+        np.savez(tmp_path / f"{index}.npz", **steps)
     script = """
 import onnxruntime
 from pathlib import Path
-folder = Path(sys.argv[1])
+folder, found = Path(sys.argv[1]), {}
 for path in folder.glob("*.onnx"):
-    with np.load(path.with_suffix(".npz")) as inputs:
-        action, = onnxruntime.InferenceSession(path).run(["action"], dict(inputs))
-    np.save(path.with_suffix(".npy"), action)
+    session = onnxruntime.InferenceSession(path)
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    names = [each.name for each in session.get_outputs()]
+    carry = {"carry": np.zeros((50, shapes["carry"][1]), np.float32)} if "carry" in shapes else {}
+    with np.load(path.with_suffix(".npz")) as steps:
+        for step in "012":
+            inputs = {n[2:]: steps[n] for n in steps.files if n[0] == step}
+            outputs = dict(zip(names, session.run(names, inputs | carry)))
+            carry = {"carry": outputs.pop("next_carry")} if carry else {}
+            found |= {f"{path.stem}/{step}/{n}": value for n, value in outputs.items()}
+np.savez(folder / "found.npz", **found)
 """
     run_without_us(script, tmp_path)
-    for index, actions in expected.items():
-        got = np.load(tmp_path / f"{index}.npy")
-        assert got.dtype == actions.dtype
-        np.testing.assert_allclose(got, actions, rtol=1e-5, atol=1e-5, err_msg=str(cases[index]))
+    with np.load(tmp_path / "found.npz") as found:
+        assert set(found.files) == set(expected)
+        for name, actions in expected.items():
+            assert found[name].dtype == actions.dtype
+            message = f"{name} {cases[int(name.split('/')[0])]}"
+            np.testing.assert_allclose(found[name], actions, 1e-5, 1e-5, err_msg=message)
 
 
 def test_a_wrong_export_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
@@ -192,15 +247,15 @@ def test_a_wrong_export_is_refused_and_nothing_is_written(tmp_path, monkeypatch)
 def test_the_check_finds_one_wrong_action(action):
     saved = make(action=action)
     program = build_program(saved)
-    run = numpy_format.open_policy(numpy_format.serialize(program, {}))
+    run = numpy_format.open_policy(numpy_format.serialize(program, {}), program)
     calls = []
 
     def wrong(arrays):
-        actions = run(arrays)
+        (actions,) = run(arrays)
         calls.append(len(actions))
         if len(calls) == 7:
             actions[3] = np.where(actions[3] == 0, 1, 0) + (2 if action == "discrete" else 0)
-        return actions
+        return [actions]
 
     assert verify(saved, program, run) < 1e-5
     with pytest.raises(ExportError, match="differs"):
@@ -208,11 +263,41 @@ def test_the_check_finds_one_wrong_action(action):
     assert sum(calls) == check.OBSERVATIONS
 
 
+@pytest.mark.parametrize("output", ["action.move", "action.tool.0", "action.keys", "next_carry"])
+def test_the_check_finds_one_wrong_part(output):
+    saved = make("vector", "mixed", GRU)
+    program = build_program(saved)
+    run = numpy_format.open_policy(numpy_format.serialize(program, {}), program)
+    index = [part.name for part in program.outputs].index(output)
+
+    def wrong(arrays):
+        outputs = run(arrays)
+        outputs[index] = outputs[index].copy()
+        row = outputs[index][7:8]
+        row += 1e-3 if row.dtype.kind == "f" else 1 - 2 * (row == row.max())
+        return outputs
+
+    assert verify(saved, program, run) < 1e-5
+    with pytest.raises(ExportError, match="differs"):
+        verify(saved, program, wrong)
+
+
+def test_the_exported_memory_matters(tmp_path):
+    """The same observation gives other actions after other observations."""
+    saved = make("vector", "mean", GRU)
+    export_policy(saved, tmp_path / "policy.npz", format="numpy")
+    policy = numpy_policy.Policy(tmp_path / "policy.npz")
+    observation = np.ones((2, 5), np.float32)
+    first = policy(observation, policy.initial_carry(2))
+    second = policy(observation, first["next_carry"])
+    assert np.abs(second["action"] - first["action"]).min() > 1e-4
+
+
 def test_the_check_goes_beyond_the_limits():
     """Observations are within, around and far beyond the statistics."""
     saved = make()
     normalized = np.concatenate(
-        [saved.normalizer(batch) for batch in check._batches(saved, np.random.default_rng(0))]
+        [saved.normalizer(batch) for batch in random_observations(saved, np.random.default_rng(0))]
     )
     assert (np.abs(normalized) == 10).any(axis=0).all()
     assert (np.abs(normalized) < 1).mean() > 0.2
@@ -292,7 +377,7 @@ print(code, sorted({{"mujoco", "ale_py", "trellis.envs", "jax"}} & set(sys.modul
 def test_the_numpy_runner_needs_numpy_only(tmp_path):
     saved = make("tree", "table")
     export_policy(saved, tmp_path / "policy.npz", format="numpy")
-    observation = next(iter(check._batches(saved, np.random.default_rng(2))))
+    observation = next(iter(random_observations(saved, np.random.default_rng(2))))
     arrays = input_arrays(build_program(saved), observation)
     np.savez(tmp_path / "inputs.npz", *arrays)
     script = """

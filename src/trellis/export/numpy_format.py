@@ -2,15 +2,14 @@
 
 | array | content |
 |---|---|
-| `inputs`, `dtypes` | name and data type of each input |
-| `input0/000/reshape`, … | operations on the first input, in order, each with its constant |
-| `policy/000/subtract`, … | operations on the joined inputs |
+| `program` | inputs, nodes and outputs as JSON |
+| `constant0`, … | constants of the nodes |
 | `about` | where the policy comes from, as JSON |
 """
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,22 +20,32 @@ from trellis.export.program import Program
 
 def serialize(program: Program, about: Mapping[str, str]) -> bytes:
     """Return the content of the file."""
-    arrays = {
-        "about": np.array(json.dumps(dict(about))),
-        "inputs": np.array([part.name for part in program.inputs]),
-        "dtypes": np.array([part.dtype.name for part in program.inputs]),
+    constants: dict[str, np.ndarray] = {}
+    nodes = []
+    for name, values, constant in program.nodes:
+        key = ""
+        if constant is not None:
+            key = f"constant{len(constants)}"
+            constants[key] = constant
+        nodes.append([name, values, key])
+    described = {
+        "inputs": [[part.name, part.dtype.name, part.shape] for part in program.inputs],
+        "nodes": nodes,
+        "outputs": [[part.name, part.value] for part in program.outputs],
     }
-    chains = {f"input{i}": part.operations for i, part in enumerate(program.inputs)}
-    for chain, operations in {**chains, "policy": program.operations}.items():
-        for index, (name, constant) in enumerate(operations):
-            empty = np.zeros(0, np.float32)
-            arrays[f"{chain}/{index:03d}/{name}"] = empty if constant is None else constant
+    texts = {"about": dict(about), "program": described}
+    arrays = {key: np.array(json.dumps(text)) for key, text in texts.items()}
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
+    np.savez(file, allow_pickle=False, **arrays, **constants)
     return file.getvalue()
 
 
-def open_policy(data: bytes) -> Run:
+def open_policy(data: bytes, program: Program) -> Run:
     """Return the policy in the content of a file."""
-    policy = numpy_policy.Policy(io.BytesIO(data))
-    return lambda arrays: policy(*arrays)
+    policy, several = numpy_policy.Policy(io.BytesIO(data)), len(program.outputs) > 1
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = policy(*arrays)
+        return [outputs[part.name] for part in program.outputs] if several else [outputs]
+
+    return run

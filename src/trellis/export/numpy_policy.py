@@ -2,8 +2,15 @@
 
 policy = Policy("policy.npz")
 action = policy(observation[None])[0]  # The first axis is the batch.
+
+A policy with memory also takes and returns what it carries from step to step:
+
+carry = policy.initial_carry()         # Where an episode starts.
+outputs = policy(observation[None], carry)
+action, carry = outputs["action"][0], outputs["next_carry"]
 """
 
+import json
 import operator
 
 import numpy as np
@@ -36,10 +43,12 @@ OPERATIONS = {
     "matmul": operator.matmul,
     "minimum": np.minimum,
     "maximum": np.maximum,
-    "round": lambda x, _: np.rint(x),
-    "tanh": lambda x, _: np.tanh(x),
+    "round": np.rint,
+    "tanh": np.tanh,
     "reshape": lambda x, shape: x.reshape(len(x), *shape),
     "transpose": lambda x, order: x.transpose(order),
+    "columns": lambda x, edges: x[:, edges[0] : edges[1]],
+    "concatenate": lambda *parts: np.concatenate(parts, axis=1),
     "mean_pool": mean_pool,
     "cast": lambda x, like: x.astype(like.dtype),
     "one_hot": lambda x, c: (x[:, c[0]] == c[1]).astype(np.float32),
@@ -53,28 +62,30 @@ class Policy:
 
     def __init__(self, file):
         with np.load(file, allow_pickle=False) as arrays:
-            self.inputs = arrays["inputs"].tolist()
-            self.dtypes = arrays["dtypes"].tolist()
-            self.chains = {}
-            for name in arrays.files:
-                if "/" in name:  # chain/index/operation
-                    chain, _, operation = name.split("/")
-                    self.chains.setdefault(chain, []).append((operation, arrays[name]))
+            program = json.loads(arrays["program"].item())
+            self.inputs = [name for name, _, _ in program["inputs"]]
+            self.dtypes = [dtype for _, dtype, _ in program["inputs"]]
+            self.shapes = [shape for _, _, shape in program["inputs"]]
+            self.outputs = program["outputs"]  # Pairs of a name and the number of its value.
+            self.nodes = [
+                (name, values, arrays[constant] if constant else None)
+                for name, values, constant in program["nodes"]
+            ]
+
+    def initial_carry(self, count=1):
+        """Return what a policy with memory carries where `count` episodes start."""
+        return np.zeros((count, *self.shapes[-1]), np.float32)
 
     def __call__(self, *arrays):
-        """Return the actions for a batch of observations: an array for each name of `inputs`."""
-        features = [
-            self.run(f"input{index}", np.asarray(array, dtype))
-            for index, (array, dtype) in enumerate(zip(arrays, self.dtypes, strict=True))
-        ]
-        mask = None
-        if any(operation == "add_mask" for operation, _ in self.chains["policy"]):
-            mask = features.pop()
-        joined = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
-        return self.run("policy", joined, mask)
+        """Return the actions for a batch of observations: an array for each name of `inputs`.
 
-    def run(self, chain, x, mask=None):
-        """Return the result of a chain of operations."""
-        for operation, constant in self.chains[chain]:
-            x = x + mask if operation == "add_mask" else OPERATIONS[operation](x, constant)
-        return x
+        With more than one output, such as the next carry, the result is a dictionary by name.
+        """
+        pairs = zip(arrays, self.dtypes, strict=True)
+        values = [np.asarray(array, dtype) for array, dtype in pairs]
+        for name, numbers, constant in self.nodes:
+            arguments = [values[number] for number in numbers]
+            arguments += [] if constant is None else [constant]
+            values.append(OPERATIONS[name](*arguments))
+        outputs = {name: values[number] for name, number in self.outputs}
+        return outputs if len(outputs) > 1 else next(iter(outputs.values()))

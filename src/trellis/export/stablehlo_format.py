@@ -3,7 +3,8 @@
     exported = jax.export.deserialize(Path("policy.stablehlo").read_bytes())
     action = exported.call(observation[None])[0]
 
-JAX computes in 32 bits by default, so actions are float32 or int32.
+JAX computes in 32 bits by default, so actions are float32 or int32. A program with more than one
+output, such as the next carry of a policy with memory, returns a dictionary by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from jax import lax
 from trellis.arrays import Array
 from trellis.export import numpy_policy
 from trellis.export.check import Run
-from trellis.export.program import Operation, Program, has_mask
+from trellis.export.program import Program
 from trellis.policies.convolutions import STRIDE
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -31,32 +32,34 @@ def serialize(program: Program, about: Mapping[str, str]) -> bytes:
 
     batch = jax.export.symbolic_shape("batch")
     arguments = [
-        jax.ShapeDtypeStruct(
-            (*batch, *(part.space.shape or ())), jax.dtypes.canonicalize_dtype(part.dtype)
-        )
+        jax.ShapeDtypeStruct((*batch, *part.shape), jax.dtypes.canonicalize_dtype(part.dtype))
         for part in program.inputs
     ]
 
-    def act(*arrays: Array) -> Array:
-        features = [
-            _run(part.operations, array) for part, array in zip(program.inputs, arrays, strict=True)
-        ]
-        mask = features.pop() if has_mask(program) else None
-        joined = features[0] if len(features) == 1 else jnp.concatenate(features, axis=1)
-        return _run(program.operations, joined, mask)
+    def act(*arrays: Array) -> Array | dict[str, Array]:
+        values = [*arrays]
+        for name, numbers, constant in program.nodes:
+            arguments = [values[number] for number in numbers]
+            arguments += [] if constant is None else [constant]
+            values.append(OPERATIONS[name](*arguments))
+        outputs = {part.name: values[part.value] for part in program.outputs}
+        return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
     exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
     return bytes(exported.serialize())
 
 
-def open_policy(data: bytes) -> Run:
+def open_policy(data: bytes, program: Program) -> Run:
     """Return the policy in the content of a file."""
     import jax.export
 
     exported = jax.export.deserialize(bytearray(data))
 
-    def run(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.asarray(exported.call(*map(jnp.asarray, arrays)))
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = exported.call(*map(jnp.asarray, arrays))
+        if len(program.outputs) == 1:
+            return [np.asarray(outputs)]
+        return [np.asarray(outputs[part.name]) for part in program.outputs]
 
     return run
 
@@ -74,17 +77,12 @@ OPERATIONS = {
     **numpy_policy.OPERATIONS,
     "minimum": jnp.minimum,
     "maximum": jnp.maximum,
-    "round": lambda x, _: jnp.rint(x),
-    "tanh": lambda x, _: jnp.tanh(x),
+    "round": jnp.rint,
+    "tanh": jnp.tanh,
     "reshape": lambda x, shape: jnp.reshape(x, (x.shape[0], *shape)),
     "transpose": lambda x, order: jnp.transpose(x, tuple(map(int, order))),
+    "concatenate": lambda *parts: jnp.concatenate(parts, axis=1),
     "cast": lambda x, like: x.astype(jax.dtypes.canonicalize_dtype(like.dtype)),
     "convolve": _convolve,
     "argmax": _argmax,
 }
-
-
-def _run(operations: Sequence[Operation], x: Array, mask: Array | None = None) -> Array:
-    for name, constant in operations:
-        x = x + mask if name == "add_mask" else OPERATIONS[name](x, constant)
-    return x

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import trellis
+from trellis.export.build import build_program
 from trellis.export.check import verify
-from trellis.export.program import ExportError, build_program
+from trellis.export.program import ExportError
 from trellis.policies.saved import SavedPolicy
 from trellis.safe_files import write_file
 
@@ -72,7 +73,7 @@ def export_policy(saved: SavedPolicy, path: str | Path, *, format: Format = "onn
     program = build_program(saved)
     module = _load_module(format)
     data = module.serialize(program, describe(saved))
-    error = verify(saved, program, module.open_policy(data))
+    error = verify(saved, program, module.open_policy(data, program))
     path = Path(path)
     written = [path]
     write_file(path.parent, path.name, data)
