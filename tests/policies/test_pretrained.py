@@ -32,7 +32,7 @@ def test_each_acts_and_has_a_card(env_id):
     assert card.command.startswith(f"trellis train {env_id}")
     observation_space, action_space = saved.spaces
     observation_space.seed(0)
-    assert action_space.contains(saved.act(observation_space.sample()))
+    assert action_space.contains(saved.episode()(observation_space.sample()))
     files = [p.name for p in pretrained_folder(env_id).rglob("*") if p.is_file()]
     assert sorted(files) == ["arrays.safetensors", "config.json", "results.json", "values.json"]
 
