@@ -62,8 +62,9 @@ EXTRAS = {
             "trellis export run --format onnx --out cartpole.onnx",
             "trellis export run --format stablehlo --out policy.stablehlo",
             f"python {ROOT}/examples/run_exported_policy.py cartpole.onnx",
+            "trellis export pretrained/trellis/CartPoleNoVelocity-v0 --out memory.onnx",
         ),
-        ("cartpole.onnx", "policy.stablehlo"),
+        ("cartpole.onnx", "policy.stablehlo", "memory.onnx"),
     ),
     "tune": Extra(
         (
@@ -89,6 +90,15 @@ EXTRAS = {
     "hub": Extra(("python -c 'import huggingface_hub'",), needs=False),
     "ray": Extra(
         (f"{TRAIN} --shards 2 --cluster local --workers 2 --out rays", "trellis eval rays"),
+    ),
+    "jax-envs": Extra(
+        (
+            "trellis train gymnax/CartPole-v1 --steps 4096 --eval-episodes 2 --out jax",
+            "trellis eval jax --episodes 2",
+        ),
+    ),
+    "brax": Extra(
+        ("trellis train brax/inverted_pendulum --steps 2048 --eval-episodes 1 --out brax",),
     ),
 }
 """Commands by the name of the extra."""
