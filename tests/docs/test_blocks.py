@@ -35,6 +35,7 @@ def test_pages_run_shortened():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # README trains a million steps, however busy the machine is.
 @pytest.mark.parametrize("page", RUNNABLE, ids=str)
 def test_page_runs_as_written(page):
     run_pages(str(page))
