@@ -64,6 +64,17 @@ def test_texts_of_a_run_stay_texts():
     assert "````json" in text  # A fence that is longer than the one in the settings.
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "trellis/CartPoleNoVelocity-v0"])
+def test_the_lines_of_the_card_run(env_id):
+    """The code for a policy with memory is another one."""
+    saved = SavedPolicy.pretrained(env_id)
+    text = model_card(saved, read_card(FOLDER / env_id))
+    code = text.split("```python\n")[1].split("```")[0]
+    names = {"observation": np.zeros(saved.spaces[0].shape)}
+    exec(code.replace("path/to/this/folder", str(FOLDER / env_id)), names)
+    assert saved.spaces[1].contains(names["action"])
+
+
 def test_a_video_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, capsys):
     from trellis.analysis import video
 

@@ -63,6 +63,9 @@ def model_card(saved: SavedPolicy, card: Card, *, has_video: bool = False) -> st
     """Return the model card: metadata in YAML, then Markdown."""
     settings = json.dumps(as_json(saved.config), indent=2, ensure_ascii=False)
     actions = "sampled actions" if card.stochastic else "the most probable actions"
+    use = "action = policy.act(observation)"
+    if saved.policy.carry_size:
+        use = "act = policy.episode()  # where an episode starts\naction = act(observation)"
     parts = [
         _metadata(card),
         f"# {card.method} policy for {_code(card.env)}",
@@ -85,8 +88,7 @@ def model_card(saved: SavedPolicy, card: Card, *, has_video: bool = False) -> st
         "## Use",
         _fence(
             "from trellis import SavedPolicy\n\n"
-            'policy = SavedPolicy.load("path/to/this/folder")\n'
-            "action = policy.act(observation)",
+            f'policy = SavedPolicy.load("path/to/this/folder")\n{use}',
             "python",
         ),
         "The folder is only parsed: loading runs no code and imports no environment.",
