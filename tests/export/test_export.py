@@ -282,6 +282,12 @@ def test_the_check_finds_one_wrong_part(output):
         verify(saved, program, wrong)
 
 
+def test_a_file_of_an_earlier_version_is_refused(tmp_path):
+    np.savez(tmp_path / "policy.npz", inputs=np.array(["observation"]))
+    with pytest.raises(ValueError, match="export it again"):
+        numpy_policy.Policy(tmp_path / "policy.npz")
+
+
 def test_the_exported_memory_matters(tmp_path):
     """The same observation gives other actions after other observations."""
     saved = make("vector", "mean", GRU)

@@ -62,6 +62,8 @@ class Policy:
 
     def __init__(self, file):
         with np.load(file, allow_pickle=False) as arrays:
+            if "program" not in arrays.files:
+                raise ValueError(f"{file} is from an earlier version of Trellis: export it again")
             program = json.loads(arrays["program"].item())
             self.inputs = [name for name, _, _ in program["inputs"]]
             self.dtypes = [dtype for _, dtype, _ in program["inputs"]]
