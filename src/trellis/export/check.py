@@ -54,7 +54,8 @@ def verify(saved: SavedPolicy, program: Program, run: Run, *, seed: int = 0) -> 
             worst = max(worst, _relative(got[-1], carry, 1.0))
         parts = zip(program.outputs, got, params, strict=False)  # The carry has no parameters.
         for output, values, (part, mu) in parts:
-            space, expected = saved.spaces[1], actions
+            space: Any = saved.spaces[1]
+            expected = actions
             for key in output.path:
                 space, expected = space[key], expected[key]
             expected = np.asarray(expected)

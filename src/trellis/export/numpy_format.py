@@ -10,6 +10,7 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def open_policy(data: bytes, program: Program) -> Run:
     policy, several = numpy_policy.Policy(io.BytesIO(data)), len(program.outputs) > 1
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        outputs = policy(*arrays)
+        outputs: Any = policy(*arrays)
         return [outputs[part.name] for part in program.outputs] if several else [outputs]
 
     return run

@@ -22,7 +22,7 @@ takes earlier values x, y, … and at most one constant c. Values have a leading
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -143,7 +143,7 @@ def input_arrays(
     """Return the inputs of a program from a batch of observations, and from the carry."""
     arrays = []
     for part in program.inputs:
-        value = carry if part.name == CARRY else observation
+        value: Any = carry if part.name == CARRY else observation
         for key in part.path:
             value = value[key]
         arrays.append(np.asarray(value, part.dtype))
