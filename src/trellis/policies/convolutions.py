@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeGuard
 
-import jax
 import numpy as np
 
 from trellis.arrays import Array
@@ -157,7 +156,11 @@ class ConvNet:
 
 def is_compilable(network: Any) -> TypeGuard[ConvNet]:
     """Return whether numba runs a network's derivatives; elsewhere than on a CPU, XLA does."""
-    return isinstance(network, ConvNet) and has_numba() and jax.default_backend() == "cpu"
+    if not isinstance(network, ConvNet) or not has_numba():
+        return False
+    import jax  # Here, because acting needs NumPy only.
+
+    return jax.default_backend() == "cpu"
 
 
 def byte_scale(dtype: Any) -> float:
