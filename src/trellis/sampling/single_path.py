@@ -28,7 +28,7 @@ from trellis.sampling.samples import PathState, Samples
 from trellis.spaces import Encoder
 
 SEEDS_AT_ONCE = 64
-"""Number of seeds that are drawn together."""
+"""Number of seeds that are sampled together."""
 
 
 class SinglePath:
@@ -153,7 +153,7 @@ class SinglePath:
 
 
 class _Seeds:
-    """Seeds of new episodes from a stream, drawn many at a time because a call costs more.
+    """Seeds of new episodes from a stream, sampled many at a time because a call costs more.
 
     Args:
         rng: The stream.
