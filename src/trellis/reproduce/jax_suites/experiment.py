@@ -1,11 +1,13 @@
 """Returns of the presets on environments in JAX: `trellis reproduce jax`.
 
 Classic control and one physics task have a goal, which counts as solved. The MinAtar games stand
-beside published scores of PPO. Finished runs are kept as a line in `results/jax/runs`, so the
+beside published scores of PPO. All seeds of a task train at once. Finished runs are kept as a line in `results/jax/runs`, so the
 experiment can be spread over many sessions; `--report-only` writes the page from what is there.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -17,6 +19,8 @@ from trellis.reproduce.jax_suites import page
 from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say
+from trellis.runs.seeds import is_group, resume_seeds, train_seeds
+from trellis.training.seeds import SeedsTrainer
 
 EPISODES = 100
 """Number of episodes that every final policy plays."""
@@ -70,16 +74,23 @@ class JaxSuites(TrainingExperiment):
         """Train the missing runs, keep each of them, and write the page."""
         kept = KeptRuns(self.out, EPISODES)
         for task in self.tasks:
-            kept.train([self.plan(task, seed) for seed in range(self.seeds)], self.parallel, say)
+            plans = [self.plan(task, seed) for seed in range(self.seeds)]
+            missing = kept.missing(plans)
+            say(f"{task}: {len(plans) - len(missing)} of {len(plans)} runs are kept")
+            if missing:
+                train_together(self.runs / task, missing)
+            for plan in missing:
+                record = kept.keep(plan)
+                say(f"{task}, seed {plan.config.seed}: {record['mean_return']:,.1f}")
             self.write_pages()
 
     def plan(self, task: str, seed: int) -> RunPlan:
-        """Return one run, with one thread and the preset of its environment."""
+        """Return one run, with the preset of its environment."""
         env, steps, *_ = TASKS[task]
         config = dataclasses.replace(
             presets.resolve(env), total_steps=steps, seed=seed, threads=1, eval_every=0
         )
-        return RunPlan(self.runs / f"{task}-{seed}", config)
+        return RunPlan(self.runs / task / f"seed-{seed}", config)
 
     def write_pages(self) -> None:
         """Write jax.json, the page and the figure from the kept runs."""
@@ -92,3 +103,18 @@ class JaxSuites(TrainingExperiment):
             page.measure(name, TASKS[name]._asdict(), runs) for name, runs in found.items() if runs
         ]
         page.write(self.out, rows, found, made_by(command(self)))
+
+
+def train_together(folder: Path, plans: Sequence[RunPlan]) -> None:
+    """Train several seeds at once, or continue them if they were interrupted.
+
+    Args:
+        folder: Folder for all of them.
+        plans: One run per seed, which differ in their seeds alone.
+    """
+    if is_group(folder):
+        resume_seeds(folder, tensorboard=False)
+        return
+    seeds = [plan.config.seed for plan in plans]
+    with contextlib.closing(SeedsTrainer(plans[0].config, seeds)) as trainer:
+        train_seeds(trainer, folder, tensorboard=False)
