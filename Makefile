@@ -1,6 +1,8 @@
 # The whole workflow. Every target first makes .venv, if it is missing or out of date.
+# `make test PYTHON=python3.12` makes and uses .venv-3.12, beside .venv.
 PYTHON ?= python3
-VENV := .venv
+VERSION := $(if $(filter python3,$(PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+VENV := .venv$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready

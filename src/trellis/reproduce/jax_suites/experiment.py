@@ -1,8 +1,9 @@
 """Returns of the presets on environments in JAX: `trellis reproduce jax`.
 
 Classic control and one physics task have a goal, which counts as solved. The MinAtar games stand
-beside published scores of PPO. All seeds of a task train at once. Finished runs are kept as a line in `results/jax/runs`, so the
-experiment can be spread over many sessions; `--report-only` writes the page from what is there.
+beside published scores of PPO. All seeds of a task train at once. Finished runs are kept as a line
+in `results/jax/runs`, so the experiment can be spread over many sessions; `--report-only` writes
+the page from what is there.
 """
 
 import contextlib
