@@ -66,7 +66,7 @@ class Masks(Experiment):
         runs = {name: [run for run in kept if run["variant"] == name] for name in VARIANTS}
         if not all(runs.values()):
             raise ResultsError(f"{self.out / RUNS} must have a finished run of each variant")
-        page.write(self.out, runs, made_by(command(self)))
+        page.write(self.out, runs, made_by(command(self, report_only=False)))
 
     def _kept(self) -> list[Record]:
         path = self.out / RUNS

@@ -29,6 +29,7 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
             "seed": run["seed"],
             "steps": run["steps"],
             "illegal": run["illegal"],
+            "first_score": run["curve"]["score"][0],
             "score": last_score(run["curve"]),
             "steps_to_target": steps_to(run["curve"], target),
         }
@@ -50,12 +51,17 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
         *page.claims_table(claims(rows, target), "Claims"),
         "## Runs",
         "",
-        f"The score is the mean number of squares opened safely per episode, over the last {LAST:%}"
-        " of the steps. The last column has the steps until the score of the best run with"
-        " penalties was first reached.",
+        "The score is the mean number of squares opened safely per episode, over the last"
+        f" {LAST:.0%} of the steps; the first score is that of the first hundredth. The last column"
+        " has the steps until the score of the best run with penalties was first reached. Random"
+        " legal moves open 90 / 11 = 8.2 squares on average, so a part of the difference is there"
+        " from the start.",
         "",
         *page.table(
-            ("policy", "seed", "steps", "illegal actions", "score", f"steps to {target:.1f}"),
+            (
+                *("policy", "seed", "steps", "illegal actions"),
+                *("first score", "score", f"steps to {target:.1f}"),
+            ),
             [_row(row) for row in rows],
         ),
         *page.picture("curves", "Safe squares per episode, with masks and with penalties"),
@@ -75,7 +81,8 @@ def claims(rows: Sequence[Record], target: float) -> list[Claim]:
         name: np.mean([row["score"] for row in part])
         for name, part in (("mask", masked), ("penalty", others))
     }
-    faster = [row["steps_to_target"] is not None for row in masked]
+    soonest = min(row["steps_to_target"] or np.inf for row in others)
+    faster = [(row["steps_to_target"] or np.inf) < soonest for row in masked]
     return [
         Claim(
             "",
@@ -86,7 +93,7 @@ def claims(rows: Sequence[Record], target: float) -> list[Claim]:
         ),
         Claim(
             "",
-            "Learning is faster with masks than with penalties",
+            "A score is reached in fewer steps with masks than with penalties",
             judge(faster),
             f"{scores['mask']:.1f} against {scores['penalty']:.1f} squares at the end",
             "[runs](#runs)",
@@ -101,6 +108,7 @@ def _row(row: Record) -> list[str]:
         str(row["seed"]),
         f"{row['steps']:,}",
         f"{row['illegal']:,}",
+        f"{row['first_score']:.1f}",
         f"{row['score']:.1f}",
         page.BLANK if reached is None else f"{reached:,.0f}",
     ]

@@ -122,4 +122,4 @@ class Memory(TrainingExperiment):
             }
             for task in TASKS
         }
-        page.write(self.out, found, made_by(command(self)))
+        page.write(self.out, found, made_by(command(self, report_only=False)))

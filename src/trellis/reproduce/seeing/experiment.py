@@ -76,7 +76,7 @@ class Seeing(TrainingExperiment):
             ]
             for senses in SENSES
         }
-        page.write(self.out, found, made_by(command(self)))
+        page.write(self.out, found, made_by(command(self, report_only=False)))
 
 
 def record_video(plan: RunPlan, path: Path) -> None:
