@@ -143,6 +143,12 @@ class KeptRuns:
         return self._folder / f"{env.replace('/', '-')}.jsonl"
 
 
+def files_of(out: Path) -> dict[str, str]:
+    """Return the files of kept runs within the results, with their contents, for the page."""
+    about = "Finished runs, one JSON line each: settings, seed, return, curve and commit."
+    return {f"{FOLDER}/{path.name}": about for path in sorted((out / FOLDER).glob("*.jsonl"))}
+
+
 def curve_of(run: Record) -> curves.Line:
     """Return the learning curve of a kept run."""
     points: Mapping[str, Sequence[float]] = run["curve"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from trellis.reproduce import page
 from trellis.reproduce.files import Record, write_json
+from trellis.reproduce.kept_runs import files_of
 from trellis.reproduce.memory.claims import claims
 from trellis.reproduce.page import BLANK
 
@@ -15,7 +16,6 @@ Runs = Mapping[str, Mapping[str, Sequence[Record]]]
 """Kept runs by task and policy."""
 FILES = {
     "memory.json": "Returns and scores of every task and policy.",
-    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
 }
 NAMES = {"gru": "GRU", "lstm": "LSTM", "none": "no memory", "full": "full observations"}
 
@@ -53,7 +53,7 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
         "",
         *page.commands([("memory.json", made)]),
     ]
-    page.write(out, lines, FILES)
+    page.write(out, lines, {**FILES, **files_of(out)})
 
 
 def _measure(task: str, policy: str, runs: Mapping[str, Sequence[Record]]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import numpy as np
 
 from trellis.reproduce import page
 from trellis.reproduce.files import Record, write_json
+from trellis.reproduce.kept_runs import files_of
 from trellis.reproduce.page import BLANK, Claim, judge
 from trellis.reproduce.variant_curves import plot_variants
 
 NAMES = {"both": "camera and joints", "joints": "joints alone", "state": "full state"}
 FILES = {
     "seeing.json": "Returns and scores of every run.",
-    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
     "curves.svg": "The figure.",
     "reaching.mp4": "Eight episodes of the policy with a camera, seed 0.",
 }
@@ -58,7 +58,7 @@ def write(out: Path, runs: Runs, made: Mapping[str, str]) -> None:
         "",
         *page.commands([("seeing.json", made)]),
     ]
-    page.write(out, lines, FILES)
+    page.write(out, lines, {**FILES, **files_of(out)})
 
 
 def _has_video(out: Path) -> bool:
