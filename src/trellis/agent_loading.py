@@ -23,7 +23,7 @@ class LoadedAgent(NamedTuple):
     checkpoint: Checkpoint
     """Arrays and values, without the snapshots of an environment that was replaced."""
     acting: SavedPolicy
-    """The policy."""
+    """Policy of the agent."""
     env_replaced: bool
     """Whether the environment is another one than the folder names."""
 

@@ -26,7 +26,7 @@ class SeedResults:
     config: TrainConfig
     """Settings of the runs, with the first seed."""
     seeds: tuple[int, ...]
-    """The seeds."""
+    """Seed of each run, in order."""
     policies: tuple[SavedPolicy, ...]
     """Last policy of each seed, which can act on its own."""
     metrics: tuple[list[dict[str, Any]], ...]

@@ -38,6 +38,7 @@ NOT_IN_THE_PAPER = {
     "as_gymnasium",
     "examples",
     "objective",
+    "picture_objective",
     "trust_region",
 }
 """Modules of these packages that belong to the software alone."""

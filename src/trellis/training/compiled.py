@@ -88,7 +88,7 @@ class Inputs(NamedTuple):
     running: Running
     """Sums along the episodes."""
     chance: Chance
-    """Random numbers."""
+    """Streams of random numbers."""
     started: bool
     """Whether new episodes have started, in environments that the batch holds."""
 

@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     forward: Values
     """Reward for the velocity."""
     cost: Values
-    """Control cost."""
+    """Control cost of each environment."""
 
     def report(self) -> dict[str, Values]:
         """Return the quantities to report."""
