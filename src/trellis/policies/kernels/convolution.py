@@ -97,17 +97,24 @@ def load_frames(frames, index, scale, out):
 
 
 @compiled
+def _repeated(bias, count):
+    """Return the bias of all channels, once for every window."""
+    out = np.empty((count, len(bias)), bias.dtype)
+    out[:] = bias
+    return out.reshape(-1)
+
+
+@compiled
 def convolve(x, windows, taps, outputs, kernel, bias, out):
     """Write the rectified convolution of every picture to `out`, (n, windows·channels)."""
-    channels = len(bias)
+    start, zero = _repeated(bias, len(outputs)), x.dtype.type(0)
     for n in range(len(x)):
         line = out[n]
-        for position in outputs:
-            for k in range(channels):
-                line[position + k] = bias[k]
+        for k in range(len(line)):
+            line[k] = start[k]
         add_product(x[n], windows, taps, kernel, line, outputs)
         for k in range(len(line)):
-            line[k] = 0.0 if line[k] <= 0.0 else line[k]  # NaN stays
+            line[k] *= line[k] > zero  # NaN stays, and there is no branch
 
 
 @compiled
@@ -126,17 +133,16 @@ def push_tangent(x, tangent, windows, taps, outputs, kernel, kernel_tangent, bia
         active: Result of `convolve`.
         out: Array for the tangent of the result.
     """
-    channels = len(bias)
+    start, zero = _repeated(bias, len(outputs)), x.dtype.type(0)
     for n in range(len(x)):
         line, result = out[n], active[n]
-        for position in outputs:
-            for k in range(channels):
-                line[position + k] = bias[k]
+        for k in range(len(line)):
+            line[k] = start[k]
         add_product(x[n], windows, taps, kernel_tangent, line, outputs)
         if len(tangent) > 0:
             add_product(tangent[n], windows, taps, kernel, line, outputs)
         for k in range(len(line)):
-            line[k] = line[k] * 0.0 if result[k] <= 0.0 else line[k]
+            line[k] *= result[k] > zero
 
 
 @compiled
@@ -153,15 +159,15 @@ def pull_kernel(x, windows, taps, rows, active, cotangent, kernel, bias):
         kernel: Gradient by the kernel, (taps·channels,).
         bias: Gradient by the bias.
     """
-    channels = len(bias)
+    channels, zero = len(bias), x.dtype.type(0)
+    # The sum over windows is a product with 1.
+    one, first, same = np.ones(1, x.dtype), np.zeros(1, np.int64), np.zeros(len(windows), np.int64)
     for n in range(len(x)):
         line, result = cotangent[n], active[n]
         for k in range(len(line)):
-            line[k] = line[k] * 0.0 if result[k] <= 0.0 else line[k]
+            line[k] *= result[k] > zero
         by_window = line.reshape(-1, channels)
-        for window in range(len(by_window)):
-            for k in range(channels):
-                bias[k] += by_window[window, k]
+        add_product(one, first, same, by_window, bias, first)
         add_product(x[n], taps, windows, by_window, kernel, rows)
 
 
@@ -186,7 +192,8 @@ def pull_input(cotangent, around, near, pixels, turned, shape, out):
             start = (row + 1) * across + channels
             for k in range(columns * channels):
                 wide[start + k] = cotangent[n, row * columns * channels + k]
-        out[n] = 0.0
+        for k in range(out.shape[1]):
+            out[n, k] = 0
         for parity in range(4):
             add_product(wide, around, near, turned[parity], out[n], pixels[parity])
 
