@@ -117,7 +117,7 @@ def test_fisher_product_is_the_dense_hessian_of_the_mean_kl():
 @pytest.mark.usefixtures("x64")
 def test_fisher_product_of_pictures_with_memory_is_the_dense_hessian():
     config = PolicyConfig(hidden=(3, 3), channels=(2,), memory="gru", memory_units=2)
-    ours, rng = build_policy(config, SPACE, ACTIONS), np.random.default_rng(0)
+    ours, rng = build_policy(config, SPACE, spaces.Discrete(3)), np.random.default_rng(0)
     theta, weight = rng.normal(size=ours.num_params) * 0.2, rng.uniform(0.5, 1.5, 6)
     inputs = random_inputs(rng, 6)
     carry, starts = rng.normal(size=(2, ours.carry_size)), np.array([0, 0, 1, 0, 0, 0], bool)
@@ -133,10 +133,7 @@ def test_fisher_product_of_pictures_with_memory_is_the_dense_hessian():
     v = rng.normal(size=ours.num_params)
     expected = jax.jit(lambda t: jax.jvp(jax.grad(sum_kl), (t,), (v,))[1])(theta)
     mu, push = jax.linearize(params, jnp.asarray(theta))
-    weighted = jax.tree.map(
-        lambda part: part * weight.reshape(-1, *[1] * (part.ndim - 1)),
-        ours.distribution.fisher_product(mu, push(v)),
-    )
+    weighted = weight[:, None] * ours.distribution.fisher_product(mu, push(v))
     (product,) = jax.linear_transpose(push, theta)(weighted)
     assert np.linalg.norm(product - expected) < 1e-6 * np.linalg.norm(expected)
 
