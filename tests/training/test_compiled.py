@@ -153,7 +153,10 @@ def test_a_reward_that_is_not_finite_is_an_error():
 @pytest.mark.parametrize(
     ("reason", "config"),
     [
-        ("several shards", config_of(sampling=dataclasses.replace(SAMPLING, shards=2))),
+        (
+            "2 shards need as many devices",
+            config_of(sampling=dataclasses.replace(SAMPLING, shards=2)),
+        ),
         ("the critic is linear", config_of(dataclasses.replace(ESTIMATION, critic="linear"))),
         ("the method is max-kl", config_of(method="max-kl")),
         ("states are discounted", config_of(EstimationConfig(discount_states=True))),

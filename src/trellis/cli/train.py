@@ -18,6 +18,7 @@ from trellis.cli.consent import (
     import_modules,
     search_current_folder,
 )
+from trellis.cli.devices import DeviceKind, choose_devices, with_shards
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
@@ -52,6 +53,8 @@ def train(args: Sequence[str]) -> int:
 
         config, out = asked.settings, asked.out
         _require_workers(asked.workers)
+        choose_devices(asked.device, asked.devices)
+        config = with_shards(config, asked.devices, asked.chosen)
         _require_seeds(asked)
         if out is not None:
             require_empty(out)
@@ -69,7 +72,8 @@ def train(args: Sequence[str]) -> int:
         pace = Pace(config, None) if asked.config else fitted(config, asked.chosen)
         config = pace.config
         if asked.seeds is None:
-            made = make_trainer(config, cluster=asked.cluster, workers=asked.workers)
+            where = {"cluster": asked.cluster, "workers": asked.workers}
+            made = make_trainer(config, **where, devices=asked.devices)
         else:
             made = _seeds_trainer(config, asked.seeds)
     with closing(made) as trainer:
@@ -100,7 +104,8 @@ def _require_seeds(asked: "Arguments") -> None:
         return
     if not 1 <= asked.seeds <= MOST_SEEDS:
         raise ValueError(f"seeds must be from 1 to {MOST_SEEDS:,}, got {asked.seeds}")
-    for name, value in (("--cluster", asked.cluster), ("--track", asked.track)):
+    others = {"--cluster": asked.cluster, "--track": asked.track, "--devices": asked.devices}
+    for name, value in others.items():
         if value:
             raise ValueError(f"--seeds and {name} exclude each other; leave out one")
 
@@ -139,6 +144,8 @@ def resume(
     steps: Annotated[int | None, unset("the total of the run")] = None,
     cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
     workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
+    device: Annotated[DeviceKind | None, unset("JAX chooses")] = None,
+    devices: Annotated[int | None, unset("one")] = None,
     track: Trackers = (),
     trust_env: TrustEnv = False,
     import_: Import = (),
@@ -149,6 +156,8 @@ def resume(
         steps: Total simulator steps, to extend a run.
         cluster: Where the shards run from now on, as for `trellis train`.
         workers: Number of Ray workers.
+        device: Kind of device that learns.
+        devices: Number of devices, as the run had them for the same bits.
     """
     with usage_errors():
         from trellis.checkpoint_format import CheckpointError
@@ -161,6 +170,7 @@ def resume(
         if steps is not None and steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         _require_workers(workers)
+        choose_devices(device, devices)
         if is_group(run):
             return _resume_seeds(run, steps, cluster, track, import_, trust_env=trust_env)
         config = config_of(run)
@@ -173,7 +183,12 @@ def resume(
     invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
         state = resume_training(
-            folder, steps=steps, cluster=cluster, workers=workers, callbacks=callbacks
+            folder,
+            steps=steps,
+            cluster=cluster,
+            workers=workers,
+            devices=devices,
+            callbacks=callbacks,
         )
     return _summary(folder, state, run)
 

@@ -19,6 +19,7 @@ from tyro.constructors import StructConstructorSpec, StructFieldSpec, StructType
 
 from trellis import presets
 from trellis.cli import options
+from trellis.cli.devices import DeviceKind
 from trellis.cli.errors import UsageError
 from trellis.cli.runs import require_id
 from trellis.cli.tracking import TrackerName
@@ -83,6 +84,11 @@ class RunArguments:
     seeds: int | None = None
     """Number of seeds to train at once, from --seed on, as one compiled program (environments in
     JAX). Each has a folder of its own in the run folder. Default: one run."""
+    device: DeviceKind | None = None
+    """Kind of device that learns, and on which environments in JAX run. Default: JAX chooses."""
+    devices: int | None = None
+    """Number of devices for an environment in JAX, one shard each. A CPU becomes this many virtual
+    devices. Default: one."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,10 @@ class Arguments:
     """Experiment trackers that get the metrics."""
     seeds: int | None
     """Number of seeds to train at once. None for one run."""
+    device: DeviceKind | None
+    """Kind of device. None for what JAX chooses."""
+    devices: int | None
+    """Number of devices. None for one."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +150,11 @@ GROUPS = {
     "step": "Policy update.",
     "search": "Gradient-free search (--method cem or --method cma).",
     "run": "Length, checkpoints and threads of the run.",
-    "cluster": "Training with several processes.",
+    "cluster": "Training with several processes or devices.",
 }
 """Groups of the other options, in the order of their boxes, and what they are about."""
 RUN_ARGUMENTS = tuple(field.name for field in dataclasses.fields(RunArguments))
-IN_CLUSTER = ("cluster", "workers", "sampling.shards")
+IN_CLUSTER = ("cluster", "workers", "sampling.shards", "device", "devices")
 
 
 def parse(args: Sequence[str]) -> Arguments:

@@ -188,6 +188,7 @@ def resume(
     make_trainer: Callable[[TrainConfig], AnyTrainer] | None = None,
     cluster: str | None = None,
     workers: int | None = None,
+    devices: int | None = None,
     trust_env: bool = False,
     **options: Unpack[RunOptions],
 ) -> TrainState:
@@ -200,6 +201,7 @@ def resume(
             decides what it imports. Default: the trainer that the settings describe.
         cluster: Where the shards run, as in `trainers.make_trainer`.
         workers: Number of Ray workers.
+        devices: Number of devices, as in `trainers.make_trainer`.
         trust_env: Whether to import the module that the run names for its environment.
         **options: See `RunOptions`.
 
@@ -215,7 +217,10 @@ def resume(
             require_consent(config.env, config.env_options, folder, trusted=trust_env)
             saved = read_checkpoint(folder, config, check_header)
             made = default_make_trainer(
-                extended(folder, config, saved, steps), cluster=cluster, workers=workers
+                extended(folder, config, saved, steps),
+                cluster=cluster,
+                workers=workers,
+                devices=devices,
             )
         else:
             saved = read_checkpoint(folder, config)

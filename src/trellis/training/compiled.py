@@ -9,35 +9,40 @@ iteration are made.
 """
 
 import time
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trellis.config import TrainConfig
 from trellis.estimation.compiled import Running
-from trellis.estimation.critic import MLPCritic, warn_of_divergence
+from trellis.estimation.critic import MLPCritic
 from trellis.estimation.device_moments import to_device, to_host
-from trellis.estimation.estimates import CriticFit, Estimated
-from trellis.moments import Moments
-from trellis.optimization.fisher import choose_rows, num_rows
+from trellis.estimation.estimates import Estimated
+from trellis.optimization.fisher import num_rows
 from trellis.optimization.rules import StepSize, rule_of
 from trellis.optimization.trust_region import even_chunk, largest_chunk_of
 from trellis.policies.normalizer import make_normalizer
-from trellis.rng import Purpose
 from trellis.sampling.compiled import CompiledPath, scaling_of
-from trellis.sampling.samples import PathState
-from trellis.training.build import Model
+from trellis.training.build import MakeEnv, Model
+from trellis.training.place import Place
 from trellis.training.program import (
+    AXIS,
     Chance,
     Learned,
     Outputs,
     Program,
     Schedule,
     compiled_iteration,
+    iteration_on_devices,
     on_host,
 )
+from trellis.training.reduction import reduce_tree
 from trellis.training.schedules import critic_learning_rate, step_inputs
-from trellis.training.shard import Collected, Finished, Shard, ShardState
+from trellis.training.shard import Shard
 from trellis.training.state import TrainState
 from trellis.training.team import LocalTeam
 from trellis.training.trainer import Results, Trainer
@@ -46,19 +51,20 @@ SMALLEST_CHUNK = 64
 """Smallest number of states per chunk, if several runs share the cache."""
 
 
-def why_not_compiled(team: LocalTeam, config: TrainConfig) -> str:
+def why_not_compiled(team: LocalTeam, config: TrainConfig, devices: int | None = None) -> str:
     """Return why iterations cannot be one compiled program; an empty text if they can.
 
     Args:
         team: Team of a run.
         config: Settings of the run.
+        devices: Number of devices. Default: one, or as JAX chooses.
     """
-    shard, settings = team.shards[0], config.estimation
+    shard, settings, shards = team.shards[0], config.estimation, config.sampling.shards
     reasons = {
         "the environment is not written in JAX": not hasattr(shard.env, "functions"),
         "the sampler is vine": config.sampling.is_vine,
         "the policy has memory, or sees pictures": not isinstance(shard.sampler, CompiledPath),
-        "there are several shards": config.sampling.shards > 1,
+        f"{shards} shards need as many devices": shards != (devices or 1),
         "the critic is linear": not isinstance(shard.model.critic, MLPCritic | None),
         "the baseline depends on time": settings.critic == "none" and settings.baseline == "time",
         "the returns have a horizon": settings.critic == "none" and settings.horizon is not None,
@@ -69,30 +75,6 @@ def why_not_compiled(team: LocalTeam, config: TrainConfig) -> str:
     return next((reason for reason, is_true in reasons.items() if is_true), "")
 
 
-class Prepared(NamedTuple):
-    """Random numbers of an iteration."""
-
-    iteration: int
-    """Index of the iteration."""
-    first_seeds: np.ndarray | None
-    """Seeds of episodes that start before the first step; None if none do."""
-    chance: Chance
-    """All other random numbers."""
-
-
-class Inputs(NamedTuple):
-    """Inputs of the program that belong to one run, besides its environments."""
-
-    learned: Learned
-    """Parameters and statistics."""
-    running: Running
-    """Sums along the episodes."""
-    chance: Chance
-    """Streams of random numbers."""
-    started: bool
-    """Whether new episodes have started, in environments that the batch holds."""
-
-
 class CompiledTrainer(Trainer):
     """Trainer whose iterations are one compiled program; see `why_not_compiled`.
 
@@ -100,49 +82,59 @@ class CompiledTrainer(Trainer):
         config: Settings of the run.
         team: Team with the environments.
         make_env: Function that creates batches for evaluations; by default from `config.env`.
+        devices: Devices that the shards are on, one shard each. Default: one shard, on the device
+            that JAX chooses.
     """
 
-    def __init__(self, config: TrainConfig, team: LocalTeam, make_env: Any = None):
+    def __init__(
+        self,
+        config: TrainConfig,
+        team: LocalTeam,
+        make_env: MakeEnv | None = None,
+        devices: Sequence[Any] | None = None,
+    ):
         super().__init__(config, make_env, team=team)
-        self.shard = team.shards[0]
-        assert isinstance(self.shard.sampler, CompiledPath)
-        self.sampler = self.shard.sampler
-        self.program = build_program(config, self.model, self.shard)
-        self._prepared: Prepared | None = None
+        self.places = [Place(config, shard) for shard in team.shards]
+        self._mesh = None if devices is None else Mesh(np.array(devices), (AXIS,))
+        axes = () if devices is None else (AXIS,)
+        self.program = build_program(config, self.model, team.shards[0], axes=axes)
+        self._rows: Any = None
+        """Environments on the devices; None if the batches hold them."""
 
-    def _run(self, state: TrainState) -> Results:
-        clock = [time.perf_counter()]
-        learned, running, chance, _ = self.inputs(state)
-        schedule = schedule_of(self.config, self.model, state.steps)
-        outputs = compiled_iteration(
-            self.program, learned, schedule, self.sampler.env.rows, running, chance
+    def to_checkpoint(self, state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the state, with snapshots of environments, as named arrays and plain values."""
+        self.hold_environments()
+        return super().to_checkpoint(state)
+
+    def from_checkpoint(
+        self, arrays: dict[str, np.ndarray], values: Mapping[str, Any]
+    ) -> TrainState:
+        """Return the state of a checkpoint, and make the environments continue from it."""
+        self._rows = None
+        return super().from_checkpoint(arrays, values)
+
+    def hold_environments(self) -> None:
+        """Give the environments on the devices back to the batches, for their snapshots."""
+        if self._rows is not None:
+            for place, rows in zip(self.places, self._parts(self._rows), strict=True):
+                place.rows = rows
+            self._rows = None
+
+    def inputs(self, state: TrainState) -> tuple[Learned, Running, Chance, bool]:
+        """Return the inputs of the program, after new episodes have started if they are due.
+
+        The last result is whether they have; then the batches hold the environments.
+        """
+        parts = [place.inputs(state.iteration) for place in self.places]
+        running, chance = (
+            self._joined([part[index] for part in parts], np.stack) for index in (0, 1)
         )
-        self.prepare_next(state)
-        results = self.results(state, on_host(outputs), clock)
-        self.sampler.env.rows = outputs.place.rows
-        return results
-
-    def inputs(self, state: TrainState) -> "Inputs":
-        """Return the inputs of the program, after new episodes have started if they are due."""
-        prepared, path = self._prepared, self.shard.state.path
-        starts = path is None or self.config.sampling.starts_new_episodes
-        if (
-            prepared is None
-            or prepared.iteration != state.iteration
-            or (starts is (prepared.first_seeds is None))
-        ):
-            prepared = self._prepare(state.iteration, path)
-        if path is None or prepared.first_seeds is not None:
-            assert prepared.first_seeds is not None
-            path = self.sampler.start_episodes(prepared.first_seeds)
-        sums = state.discounted_return, path.episode_return
-        running = Running(*(np.asarray(values, np.float32) for values in sums))
-        started = prepared.first_seeds is not None
-        return Inputs(learned_of(state, self.config), running, prepared.chance, started)
+        return learned_of(state, self.config), running, chance, parts[0].started
 
     def prepare_next(self, state: TrainState) -> None:
         """Make the random numbers of the next iteration, while the device computes this one."""
-        self._prepared = self._prepare(state.iteration + 1, PathState(*[np.zeros(0)] * 3))
+        for place in self.places:
+            place.prepare(state.iteration + 1)
 
     def results(self, state: TrainState, outputs: Outputs, clock: list[float]) -> Results:
         """Return the results of an iteration from what the program returned.
@@ -153,67 +145,63 @@ class CompiledTrainer(Trainer):
             clock: Time before the iteration; the time after it is added.
         """
         clock.append(time.perf_counter())
-        place, settings = outputs.place, self.config.estimation
-        for what, is_broken, values in (
-            ("observation", place.broken.observation, place.broken.observations),
-            ("reward", place.broken.reward, place.broken.rewards),
-        ):
-            if is_broken:
-                self.shard.env.check_finite(what, values)
-        returns, discounted = None, state.discounted_return
-        return_moments = state.return_moments
-        if settings.normalize_rewards:
-            returns = to_host(place.statistics.returns)
-            discounted = place.running.discounted_return.astype(np.float64)
-            return_moments = return_moments.merge(returns)
-        observed = to_host(place.observations) if settings.normalize_observations else None
-        old = state.observation_moments
-        average = settings.criterion == "average"
-        collected = Collected(
-            self.config.sampling.batch_size,
-            returns,
-            *map(to_host, place.statistics[1:4]),
-            rollout_length=None,
-            observations=observed,
-            gain=to_host(place.statistics.gain) if average else None,
-        )
-        path = PathState(
-            place.last_observation,
-            place.age.astype(np.int64),
-            place.running.episode_return.astype(np.float64),
-        )
-        self.shard.restore(ShardState(path, discounted))
-        envs = self.shard.env.num_envs
-        moved = place.normalization_kl
+        found = zip(self.places, self._parts(outputs.place), strict=True)
+        answers = [place.results(part, outputs.critic) for place, part in found]
+        spans = {(index, index + 1): answer for index, answer in enumerate(answers)}
+        collected, critic_fit, finished = reduce_tree((0, len(answers)), spans)
+        returns, observed = collected.returns, collected.observations
+        old, moments = state.return_moments, state.observation_moments
         return Results(
             collected,
             float(outputs.reward_scale),
-            return_moments,
-            Estimated(to_host(outputs.values), critic_fit_of(outputs)),
+            old if returns is None else old.merge(returns),
+            Estimated(to_host(outputs.values), critic_fit),
             outputs.theta,
             outputs.info,
-            old if observed is None else old.merge(observed),
-            Finished(
-                Moments.of_mean(float(place.entropy), envs),
-                None if observed is None else Moments.of_mean(float(moved), envs),
-                [self.shard.state],
-            ),
+            moments if observed is None else moments.merge(observed),
+            finished,
             clock,
         )
 
-    def _prepare(self, iteration: int, path: PathState | None) -> Prepared:
-        shard, critic = self.shard, self.model.critic
-        first, paths = self.sampler.randomness(path, iteration)
-        states = self.config.sampling.batch_size
-        batches = None
-        if isinstance(critic, MLPCritic):
-            batches = critic.minibatches(states, shard.stream(Purpose.CRITIC_BATCHES, iteration))
-        rng = shard.stream(Purpose.FISHER_ROWS, iteration)
-        rows = choose_rows(np.ones(states), self.config.step.fisher_fraction, rng)
-        return Prepared(iteration, first, Chance(paths, batches, rows.astype(np.int32)))
+    def _run(self, state: TrainState) -> Results:
+        clock = [time.perf_counter()]
+        learned, running, chance, started = self.inputs(state)
+        schedule = schedule_of(self.config, self.model, state.steps)
+        if started or self._rows is None:
+            self._rows = self._joined([place.rows for place in self.places], jnp.stack)
+        inputs = learned, schedule, self._rows, running, chance
+        if self._mesh is None:
+            outputs = compiled_iteration(self.program, *inputs)
+        else:
+            outputs = iteration_on_devices(self.program, self._mesh, *inputs)
+        self.prepare_next(state)
+        results = self.results(state, on_host(outputs), clock)
+        self._rows = outputs.place.rows
+        return results
+
+    def _joined(self, trees: Sequence[Any], stack: Any) -> Any:
+        """Return the inputs of all places as one, on their devices."""
+        if self._mesh is None:
+            return trees[0]
+        joined = jax.tree.map(lambda *leaves: stack(leaves), *trees)
+        return jax.device_put(joined, NamedSharding(self._mesh, PartitionSpec(AXIS)))
+
+    def _parts(self, tree: Any) -> list[Any]:
+        """Return what belongs to each place."""
+        if self._mesh is None:
+            return [tree]
+        places = range(len(self.places))
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in places]
 
 
-def build_program(config: TrainConfig, model: Model, shard: Shard, copies: int = 1) -> Program:
+def build_program(
+    config: TrainConfig,
+    model: Model,
+    shard: Shard,
+    *,
+    copies: int = 1,
+    axes: tuple[str, ...] = (),
+) -> Program:
     """Return the program of a run.
 
     Args:
@@ -221,9 +209,10 @@ def build_program(config: TrainConfig, model: Model, shard: Shard, copies: int =
         model: Policy and critic.
         shard: Environments and sampler.
         copies: Number of runs that are computed at once, which share cache and memory.
+        axes: Names of the axes that the shards are on.
     """
-    states, fraction = config.sampling.batch_size, config.step.fisher_fraction
-    subset = min(states, num_rows(states, fraction))
+    states, shards = config.sampling.part.batch_size, config.sampling.shards
+    subset = min(states, num_rows(states, config.step.fisher_fraction, shards))
     largest = max(SMALLEST_CHUNK, largest_chunk_of(model.policy) // copies)
     assert isinstance(shard.sampler, CompiledPath)
     assert isinstance(model.critic, MLPCritic | None)
@@ -237,6 +226,7 @@ def build_program(config: TrainConfig, model: Model, shard: Shard, copies: int =
         shard.env.max_episode_steps,
         (even_chunk(states, largest), even_chunk(subset, largest)),
         copies,
+        axes,
     )
 
 
@@ -257,15 +247,3 @@ def schedule_of(config: TrainConfig, model: Model, steps: int) -> Schedule:
     rate = critic_learning_rate(config, steps)
     inputs = step_inputs(config, model.policy, steps)
     return Schedule(inputs, None if rate is None else np.float32(rate))
-
-
-def critic_fit_of(outputs: Outputs) -> CriticFit | None:
-    """Return the critic fit that the program made; warn if it diverged."""
-    fit = outputs.place.fit
-    if fit is None:
-        return None
-    if fit.diverged:
-        warn_of_divergence(float(fit.loss))
-    target = to_host(fit.target)
-    loss = Moments.of_mean(float(fit.loss), int(target.count))
-    return CriticFit(outputs.critic, loss, to_host(outputs.place.advantage), target)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int
 
 from trellis.arrays import Array
@@ -266,6 +267,40 @@ def compiled_iterations(
         return iteration(program, learned, schedule, rows, running, chance)
 
     return jax.vmap(one_run)(learned, rows, running, chance)
+
+
+AXIS = "device"
+"""Name of the axis of the devices."""
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def iteration_on_devices(
+    program: Program,
+    mesh: Mesh,
+    learned: Learned,
+    schedule: Schedule,
+    rows: Any,
+    running: Running,
+    chance: Chance,
+) -> Outputs:
+    """Run one iteration on several devices, each with its own environments.
+
+    Rows, sums and random numbers have a leading axis for the device, and so have the results of
+    each place.
+    """
+
+    def on_one(learned: Learned, schedule: Schedule, *place: Any) -> Outputs:
+        mine = jax.tree.map(lambda leaf: leaf[0], place)
+        outputs = iteration(program, learned, schedule, *mine)
+        return outputs._replace(place=jax.tree.map(lambda leaf: leaf[None], outputs.place))
+
+    everywhere: Any = PartitionSpec()
+    each: Any = PartitionSpec(AXIS)
+    inputs = everywhere, everywhere, each, each, each
+    outputs = Outputs(*[everywhere] * 5, place=each)
+    # The check of replication does not know loops that start from constants.
+    run = jax.shard_map(on_one, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    return run(learned, schedule, rows, running, chance)
 
 
 def on_host(outputs: Outputs) -> Outputs:

@@ -78,7 +78,8 @@ class SeedsTrainer(TrainerBase[SeedsState]):
             raise
         first = self.trainers[0]
         super().__init__(first.config, first.model, make_env)
-        self.program = build_program(config, first.model, first.shard, copies=len(seeds))
+        shard = first.places[0].shard
+        self.program = build_program(config, first.model, shard, copies=len(seeds))
         self.rows: list[dict[str, Any]] = [{} for _ in seeds]
         """Metrics of the last iteration of each seed."""
         self._rows: Any = None
@@ -98,8 +99,8 @@ class SeedsTrainer(TrainerBase[SeedsState]):
         if any(each.path is None for each in states):
             self.hold_environments()  # New episodes start in the batches.
         inputs = [t.inputs(s) for t, s in zip(self.trainers, states, strict=True)]
-        if self._rows is None or any(each.started for each in inputs):
-            self._rows = _stacked([t.sampler.env.rows for t in self.trainers], jnp.stack)
+        if self._rows is None or any(started for *_, started in inputs):
+            self._rows = _stacked([t.places[0].rows for t in self.trainers], jnp.stack)
         schedule = schedule_of(self.config, self.model, state.steps)
         learned, running, chance = (
             _stacked([each[index] for each in inputs], np.stack) for index in range(3)
@@ -129,7 +130,7 @@ class SeedsTrainer(TrainerBase[SeedsState]):
         if self._rows is not None:
             for index, trainer in enumerate(self.trainers):
                 rows = jax.tree.map(lambda leaf, index=index: leaf[index], self._rows)
-                trainer.sampler.env.rows = rows
+                trainer.places[0].rows = rows
             self._rows = None
 
     def to_checkpoint(self, state: SeedsState) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
