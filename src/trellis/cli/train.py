@@ -144,7 +144,7 @@ def resume(
     steps: Annotated[int | None, unset("the total of the run")] = None,
     cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
     workers: Annotated[int | None, unset("one per CPU of the cluster")] = None,
-    device: Annotated[DeviceKind | None, unset("JAX chooses")] = None,
+    device: Annotated[DeviceKind | None, unset("JAX chooses", metavar="cpu|gpu|tpu")] = None,
     devices: Annotated[int | None, unset("one")] = None,
     track: Trackers = (),
     trust_env: TrustEnv = False,

@@ -41,6 +41,7 @@ METAVARS = {
     "config": "FILE",
     "out": "FOLDER",
     "cluster": "local|auto|HOST:PORT",
+    "device": "cpu|gpu|tpu",
 }
 """Placeholders in the help text where the type says too little."""
 HELP_TEXTS = {

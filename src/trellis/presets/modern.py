@@ -69,6 +69,15 @@ MODERN: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=64, steps_per_env=32),
         step=StepConfig(fisher_fraction=1.0),
     ),
+    "modern/jax-fast": Preset(
+        "Cheap environments in JAX, for speed: many environments, few passes of the critic.",
+        total_steps=2_000_000,
+        eval_every=1_000_000,
+        checkpoint_every=1_000_000,
+        sampling=SamplingConfig(num_envs=256, steps_per_env=64),
+        estimation=EstimationConfig(critic_epochs=2, critic_minibatch=256),
+        step=StepConfig(max_kl=0.02),
+    ),
     # The goal is far: a long horizon, and noise that is strong enough to reach it by chance.
     "modern/mountain-car": Preset(
         "Continuous mountain car in JAX: a long horizon (γ = 0.999) and strong initial noise.",

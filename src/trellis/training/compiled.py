@@ -29,17 +29,8 @@ from trellis.policies.normalizer import make_normalizer
 from trellis.sampling.compiled import CompiledPath, scaling_of
 from trellis.training.build import MakeEnv, Model
 from trellis.training.place import Place
-from trellis.training.program import (
-    AXIS,
-    Chance,
-    Learned,
-    Outputs,
-    Program,
-    Schedule,
-    compiled_iteration,
-    iteration_on_devices,
-    on_host,
-)
+from trellis.training.program import AXIS, compiled_iteration, iteration_on_devices, on_host
+from trellis.training.program_parts import Chance, Learned, Outputs, Program, Schedule
 from trellis.training.reduction import reduce_tree
 from trellis.training.schedules import critic_learning_rate, step_inputs
 from trellis.training.shard import Shard

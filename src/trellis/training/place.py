@@ -18,7 +18,7 @@ from trellis.optimization.fisher import choose_rows
 from trellis.rng import Purpose
 from trellis.sampling.compiled import CompiledPath
 from trellis.sampling.samples import PathState
-from trellis.training.program import Chance, PlaceOutputs
+from trellis.training.program_parts import Chance, PlaceOutputs
 from trellis.training.shard import Collected, Finished, Shard, ShardState
 
 
