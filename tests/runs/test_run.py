@@ -88,6 +88,8 @@ class FakeTrainer:
         mean = float(np.sin(state.theta).sum())
         return SimpleNamespace(mean_return=mean, std_return=0.5, mean_length=7.0)
 
+    with_evaluation: Any = TrainerBase.with_evaluation
+
     def to_checkpoint(self, state: State) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {"theta": state.theta, "env/position": self.position}
         if state.best_theta is not None:
