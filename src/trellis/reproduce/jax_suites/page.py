@@ -71,6 +71,7 @@ def write(
         ),
         "## MinAtar",
         "",
+        *([] if games else ["No game has been run yet.", ""]),
         *page.table(
             ("game", "steps", "seeds", "mean return", "95% interval", "lowest seed", "PPO"),
             [_game_row(row) for row in games],
