@@ -1,5 +1,7 @@
 """Habits of users of other libraries: names, forms of environments, folders, parameters."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ from tests import probes
 from tests.test_agent import TINY, make_agent
 from trellis import TRPO, envs
 from trellis.policies.saved import SavedPolicy
-from trellis.runs import run
 from trellis.runs.folder import RunFolderError, read_config
 from trellis.runs.log import read_metrics
 
@@ -156,7 +157,7 @@ def test_the_best_policy_can_be_loaded(tmp_path):
     agent.learn(256, log_dir=tmp_path / "run", eval_every=256, progress_bar=False)
     first = agent.theta.copy()
     # No later evaluation is better than one that is infinitely good.
-    agent._state = run.dataclasses.replace(agent._state, best_return=np.inf)
+    agent._state = dataclasses.replace(agent._state, best_return=np.inf)
     agent.learn(256, eval_every=256, progress_bar=False).save(tmp_path / "agent")
     last = TRPO.load(tmp_path / "agent", policy=TINY)
     best = TRPO.load(tmp_path / "agent", policy=TINY, best=True)

@@ -28,6 +28,7 @@ from trellis.runs import checkpoint, folder
 from trellis.runs.folder import RunFolderError, read_config, write_config
 from trellis.runs.log import read_metrics
 from trellis.runs.run import RunInterrupted, crossed, resume, train
+from trellis.training.base import TrainerBase
 
 BATCH = 10
 CONFIG = TrainConfig(

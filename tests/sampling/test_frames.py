@@ -1,5 +1,7 @@
 """Tests that frames stored once give the same results as whole stacks of pictures."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -182,11 +184,12 @@ def test_the_critic_gives_the_same_values_for_both():
         critic.fit(state, observation, age, target, np.random.default_rng(1))
         for observation in (pictures, stacks)
     ]
-    jax.tree.map(np.testing.assert_array_equal, *fitted)
+    close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(close, *fitted)  # Stacks have code of their own, which rounds differently.
     state, loss = fitted[1]
     values = critic.predict(state, stacks.reshape(5, 8, -1), age.reshape(5, 8))
     assert values.shape == (5, 8)
-    assert np.array_equal(values.ravel(), critic.predict(state, pictures, age))
+    close(values.ravel(), critic.predict(state, pictures, age))
     assert loss < np.var(target)
     assert np.corrcoef(values.ravel(), target)[0, 1] > 0.7
 

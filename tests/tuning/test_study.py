@@ -12,6 +12,7 @@ import pytest
 from trellis import presets
 from trellis.cli.main import main
 from trellis.config.file import load_config
+from trellis.training.base import TrainerBase
 from trellis.tuning import spaces, study
 
 optuna = pytest.importorskip("optuna")
@@ -50,6 +51,8 @@ class Trainer:
     def evaluate(self, state, episodes):
         value = -abs(np.log(self.config.step.max_kl / 0.03)) + state.steps / 1e6
         return types.SimpleNamespace(mean_return=value, std_return=0.0, mean_length=1.0)
+
+    with_evaluation = TrainerBase.with_evaluation
 
     def close(self):
         pass

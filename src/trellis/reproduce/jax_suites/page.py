@@ -9,13 +9,12 @@ from trellis.analysis import curves, figures
 from trellis.analysis.statistics import interval_text, mean_interval
 from trellis.reproduce import page
 from trellis.reproduce.files import Record, write_json
-from trellis.reproduce.kept_runs import curve_of
+from trellis.reproduce.kept_runs import curve_of, files_of
 
 FIGURE = "curves"
 SOURCE = "https://github.com/RobertTLange/gymnax"
 FILES = {
     "jax.json": "Returns of every task and seed.",
-    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
 }
 COLUMNS = 3
 """Number of panels from left to right."""
@@ -102,7 +101,7 @@ def write(
         "```",
         "",
     ]
-    page.write(out, lines, FILES)
+    page.write(out, lines, {**FILES, **files_of(out)})
 
 
 def _goal_row(row: Record) -> list[str]:
