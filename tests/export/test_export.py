@@ -145,7 +145,11 @@ def name_of(case):
     return "-".join([observation, action, *map(str, options.values())])
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[pytest.mark.slow] * (i % 4 > 0)) for i, c in enumerate(CASES)],
+    ids=name_of,
+)
 def test_every_kind_of_policy_is_exported(case, tmp_path):
     saved = make(*case)
     done = export_policy(saved, tmp_path / "policy.npz", format="numpy")

@@ -43,6 +43,7 @@ def data(policy: Policy, actions: int, *, stored: bool = False) -> tuple:
     return theta, rng.standard_normal(theta.shape), batch, chunks
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     ("policy", "estimator", "curvature"),

@@ -20,11 +20,8 @@ from trellis.policies import Sequences, build_policy
 
 SEQUENCES, LENGTH = 3, 4
 N = SEQUENCES * LENGTH
-QUICK = "mixed, masked"
-"""The case of the fast suite, which has everything but squashed actions."""
-cases = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case == QUICK else pytest.mark.slow) for case in CASES]
-)
+cases = pytest.mark.parametrize("case", CASES)
+pytestmark = pytest.mark.slow
 
 
 def problem(case, memory="gru", dtype=np.float64):

@@ -40,7 +40,9 @@ class Case:
         return self.net.network.apply(unflatten(self.net.network, theta)[0], pictures)
 
 
-@pytest.fixture(params=NETWORKS)
+@pytest.fixture(
+    params=[pytest.param(n, marks=[pytest.mark.slow] * (n != "one layer")) for n in NETWORKS]
+)
 def case(request):
     return Case(NETWORKS[request.param])
 

@@ -51,7 +51,10 @@ def problem(case, n=9):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[pytest.mark.slow] * c.startswith("mixed")) for c in CASES],
+)
 def test_fisher_product_is_the_dense_hessian_of_the_mean_kl(case):
     policy, theta, observation, rng = problem(case)
     params, _ = policy.distribution_params(theta, observation)

@@ -127,6 +127,7 @@ def test_a_checkpoint_continues_bit_for_bit():
         assert np.array_equal(values, snapshots[1][name]), name
 
 
+@pytest.mark.slow
 def test_a_past_state_starts_new_episodes(caplog):
     env, config = CASES["discrete"]
     trainer = compiled(config, env)
@@ -139,6 +140,7 @@ def test_a_past_state_starts_new_episodes(caplog):
     assert (state.path.age <= SAMPLING.steps_per_env).all()
 
 
+@pytest.mark.slow
 def test_a_reward_that_is_not_finite_is_an_error():
     class Broken(Balance):
         def step(self, key, state, action):

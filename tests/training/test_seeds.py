@@ -29,6 +29,7 @@ def remade(config, seeds):
     return SeedsTrainer(config, seeds, maker(ENV))
 
 
+@pytest.mark.slow
 def test_each_seed_is_its_own_run():
     together = trainer_of()
     state, metrics = together.iterate(together.start())
@@ -85,6 +86,7 @@ def test_the_folder_of_seeds_holds_runs_and_resumes_bit_for_bit(tmp_path, capsys
     assert len(group["runs"]) == 3
 
 
+@pytest.mark.slow
 def test_learn_seeds_returns_policies_and_curves():
     found = trellis.learn_seeds(
         Walk(),

@@ -93,7 +93,7 @@ class GymServer(GymBatch):
         """Advance the active environments; return rewards, flags and reported quantities."""
         observation, reward, terminated, truncated = self.step(actions, active)
         self._publish(slice(None), observation)
-        return reward, terminated, truncated, self.info
+        return reward, terminated, truncated, dict(self.info)
 
     def _publish(self, ids: NDArray[np.int64] | slice, observation: Observation) -> None:
         for shared, array in zip(self._shared, leaves(observation), strict=True):
