@@ -187,7 +187,7 @@ def run_without_us(script, *args):
 
 
 @pytest.mark.parametrize(
-    "cases", [CASES[1::4], pytest.param(CASES, marks=pytest.mark.slow)], ids=["a quarter", "all"]
+    "cases", [CASES[1::8], pytest.param(CASES, marks=pytest.mark.slow)], ids=["an eighth", "all"]
 )
 def test_onnx_gives_our_actions_without_jax_and_trellis(cases, tmp_path):
     """Kinds of policies, run by one process that can import neither, for three steps each."""

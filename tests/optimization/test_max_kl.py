@@ -177,7 +177,8 @@ def test_fifty_starts_of_an_independent_solver_find_no_more(cart_pole_batches, i
     check_against_independent_solver(policy, theta, batch, 50, rng)
 
 
-@pytest.mark.parametrize("num_params", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_params", [1, 2])
 def test_a_dense_grid_agrees(num_params):
     rng = np.random.default_rng(5)
     policy = Policy(Odds(num_params), Categoricals((2,)))

@@ -70,6 +70,7 @@ def test_all_answers_equal_xlas(policy, estimator, curvature):
             assert np.abs(a - b).max() <= 1e-11 * np.abs(b).max()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_whole_step_equals_xlas():
     theta, _, _, chunks = data(FACTORED, 1)

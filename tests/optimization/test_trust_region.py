@@ -32,6 +32,7 @@ def test_the_same_input_gives_the_same_bytes():
         assert [float(x) for x in info] == [float(x) for x in first_info]
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_earlier_batches():
     """Capacity grows with the largest batch so far, which must not change results."""
     theta, batch = problem(700)

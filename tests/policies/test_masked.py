@@ -51,7 +51,9 @@ def problem(kind, n=12):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "discrete")) for k in KINDS]
+)
 class TestMaskedPolicy:
     def test_fisher_product_is_the_dense_hessian_of_the_kl(self, kind):
         policy, theta, observation, _, rng = problem(kind)

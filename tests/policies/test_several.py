@@ -86,6 +86,7 @@ def test_the_encoder_separates_pictures_from_everything_else():
     assert flat == 12 * 11 * 3 + 2 + 3 + 100
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_fisher_product_is_the_dense_hessian_of_the_mean_kl():
     ours, rng = policy(), np.random.default_rng(0)

@@ -26,6 +26,7 @@ from trellis.runs.log import read_metrics
 CARTPOLE = presets.resolve("CartPole-v1")
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_what_is_missing_and_writes_what_it_found(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "EPISODES", 2)
     said: list[str] = []

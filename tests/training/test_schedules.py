@@ -101,6 +101,7 @@ def test_options_work_in_shards():
     check_resume(dataclasses.replace(EVERYTHING, sampling=SINGLE_PATH))
 
 
+@pytest.mark.slow
 def test_log_std_stops_at_its_bound():
     config = with_options(min_log_std=-0.002, max_kl=0.05)
     trainer, state, history = iterate(config, 3)
