@@ -147,7 +147,7 @@ def name_of(case):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, marks=[pytest.mark.slow] * (i % 4 > 0)) for i, c in enumerate(CASES)],
+    [pytest.param(c, marks=[pytest.mark.slow] * (i % 8 > 0)) for i, c in enumerate(CASES)],
     ids=name_of,
 )
 def test_every_kind_of_policy_is_exported(case, tmp_path):

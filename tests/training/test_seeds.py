@@ -47,6 +47,7 @@ def test_each_seed_is_its_own_run():
     assert not np.array_equal(thetas[0], thetas[1])
 
 
+@pytest.mark.slow
 def test_the_folder_of_seeds_holds_runs_and_resumes_bit_for_bit(tmp_path, capsys):
     whole = runs.train_seeds(trainer_of(), tmp_path / "whole", quiet=True)
     assert whole.iteration == 4

@@ -58,6 +58,7 @@ class TestLearning:
     def test_what_the_observation_says(self, proposal):
         assert train_probe(probes.ObservationMatters, proposal=proposal) == 1.0
 
+    @pytest.mark.slow
     def test_what_pays_later(self):
         """Only one state of ten matters, and only at the end of a rollout."""
         assert train_probe(probes.DelayedReward) == 10.0
