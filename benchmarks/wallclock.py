@@ -5,7 +5,7 @@
 
 A block is a task and a seed: all opponents train by turns, each alone on all cores for the same
 minutes. Finished blocks are kept in `results/wallclock/blocks`, and no block is repeated, so the
-hours can be spread over many sessions. A block that was interrupted on another machine starts anew.
+hours can be spread over many days. A block that was interrupted on another machine is run again.
 SBX has an environment of its own (`--sbx-python`), because it needs other versions.
 """
 
