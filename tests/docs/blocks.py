@@ -3,6 +3,7 @@
 A comment above a fence says how a block is treated:
 
     <!-- not run: REASON -->   never run
+    <!-- needs: MODULE … -->   run where these modules are installed
     <!-- slow -->              run in `make test-slow` only
     <!-- file: NAME -->        written to a file instead of run
     <!-- setup … -->           Python that runs before the block and that readers do not see
@@ -11,6 +12,7 @@ In the fast tests training stops after two iterations and episodes after a few s
 test-slow` runs the blocks as they are written.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -48,6 +50,8 @@ class Task:
     """Its code."""
     not_run: str | None = None
     """Why it is not run; None if it is."""
+    needs: tuple[str, ...] = ()
+    """Modules that it needs; it is skipped where one of them is missing."""
     slow: bool = False
     """Whether it runs in the slow tests only."""
     file: str | None = None
@@ -57,6 +61,11 @@ class Task:
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
+
+    @property
+    def missing(self) -> list[str]:
+        """Modules that it needs and that are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
 def tasks_of(page: Path, text: str) -> list[Task]:
@@ -95,7 +104,9 @@ def _directives(above: str, where: str) -> dict[str, Any]:
             how["file"] = rest.strip()
         elif word == "not run" and rest.strip():
             how["not_run"] = rest.strip()
-        elif word.startswith(("not", "slow", "file", "setup")):
+        elif word == "needs" and rest.strip():
+            how["needs"] = tuple(rest.split())
+        elif word.startswith(("not", "slow", "file", "setup", "needs")):
             raise ValueError(f"{where}: the comment above this block is not known: {name}")
         else:
             break

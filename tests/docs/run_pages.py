@@ -27,7 +27,9 @@ def run_page(page: Path, folder: Path, *, short: bool) -> None:
     """Run the blocks of a page in an empty folder; raise what fails."""
     runner = Runner(folder, short=short)
     for task in tasks_of(page, (ROOT / page).read_text("utf-8")):
-        if task.not_run is None and not (short and task.slow):
+        if task.missing:
+            print(f"{task} is skipped: {', '.join(task.missing)} cannot be imported")
+        elif task.not_run is None and not (short and task.slow):
             runner.run(task)
     for log in folder.rglob("metrics.jsonl"):
         missing = metrics.logged_in(log) - metrics.described()

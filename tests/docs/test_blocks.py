@@ -81,6 +81,14 @@ def test_comments_above_a_block_say_how_it_is_treated():
     assert third.file == "mine.py"
 
 
+def test_a_block_waits_for_the_modules_it_needs():
+    page = "<!-- needs: json no_such_module -->\n<!-- slow -->\n```python\nx = 1\n```\n"
+    (task,) = tasks_of(Path("page.md"), page)
+    assert task.slow
+    assert task.missing == ["no_such_module"]
+    assert not Task(Path("page.md"), 1, "python", "", needs=("json",)).missing
+
+
 @pytest.mark.parametrize("fence", ["", "shell", "py"])
 def test_a_block_needs_a_known_language(fence):
     with pytest.raises(ValueError, match="language"):
