@@ -8,9 +8,12 @@ from pathlib import Path
 import jax
 import pytest
 
-QUICK = "--xla_cpu_parallel_codegen_split_count=1"
+IN_ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
 """Option of XLA to compile each program in one piece. It takes a sixth less time on two cores and
 generates the same code."""
+UNOPTIMIZED = "--xla_backend_optimization_level=0"
+"""Option of XLA for the fast tests, whose programs compile for longer than they run. The slow tests
+run optimized programs, as users do."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,7 +23,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "split_count" not in flags and jax.__version_info__ < (0, 11):  # An unknown option aborts.
-        os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()
+        flags = f"{flags} {IN_ONE_PIECE}"
+    if "optimization_level" not in flags and config.getoption("markexpr").startswith("not slow"):
+        flags = f"{flags} {UNOPTIMIZED}"
+    os.environ["XLA_FLAGS"] = flags.strip()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Subprocesses share compiled modules, too.
     cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
     if cache is None:

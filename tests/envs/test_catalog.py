@@ -150,7 +150,12 @@ def test_importing_loads_no_simulator():
 
 
 @pytest.mark.parametrize(
-    "env_id", ["gymnasium:CartPole-v1", "ale_py:ALE/Freeway-v5", "gymnasium.envs:Hopper-v5"]
+    "env_id",
+    [
+        "gymnasium:CartPole-v1",
+        pytest.param("ale_py:ALE/Freeway-v5", marks=pytest.mark.slow),
+        "gymnasium.envs:Hopper-v5",
+    ],
 )
 def test_an_id_with_its_module_in_front_is_the_same_environment(env_id):
     bare = env_id.rpartition(":")[2]

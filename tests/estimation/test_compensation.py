@@ -105,9 +105,10 @@ def config(sampling):
     return dataclasses.replace(CARTPOLE, sampling=sampling, estimation=estimation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
-    [SINGLE_PATH, pytest.param(VINE, marks=pytest.mark.slow)],
+    [SINGLE_PATH, VINE],
     ids=["single path", "vine"],
 )
 def test_a_run_in_shards_keeps_its_policy_and_resumes_exactly(sampling):

@@ -74,7 +74,8 @@ def test_the_fit_is_plain_adam():
     np.testing.assert_allclose(state["weights"], w, rtol=1e-4)
 
 
-@pytest.mark.parametrize("minibatch", [pytest.param(64, marks=pytest.mark.slow), 70])
+@pytest.mark.slow
+@pytest.mark.parametrize("minibatch", [64, 70])
 def test_minibatches_of_pictures_equal_the_sum_of_their_pieces(minibatch, monkeypatch):
     """Minibatches consist of whole pieces and a remainder; all rows have equal weight."""
     rng = np.random.default_rng(0)

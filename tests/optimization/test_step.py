@@ -247,7 +247,7 @@ def any_step(*policies):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @any_step("gaussian")
 def test_properties_of_every_step(**problem):
     """This test uses one policy, because each policy compiles a program per method."""

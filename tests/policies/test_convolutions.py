@@ -70,6 +70,7 @@ def test_a_pictures_outputs_do_not_depend_on_its_neighbours():
     assert np.array_equal(again[0], again[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_fisher_products_are_those_of_the_dense_hessian():
     policy = Policy(ConvNet((2, 10, 9), (3,), (4,), 5), Categoricals((3, 2)))

@@ -114,6 +114,7 @@ def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     assert not runs.exists()
 
 
+@pytest.mark.slow
 def test_parts_that_are_run_later_are_added(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_plans, "ITERATIONS", 10)
     out, runs = tmp_path / "out", tmp_path / "ablations"

@@ -45,6 +45,7 @@ def test_writes_json_table_and_figure(results):
     assert "NaN" not in (out / "theory.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_figure_and_page_need_the_data_files_alone(results, tmp_path):
     for name in ("theory.json", "theory.csv"):
         shutil.copy(results[0] / name, tmp_path)

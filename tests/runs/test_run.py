@@ -494,6 +494,7 @@ def test_resume_closes_the_trainer_it_made(tmp_path):
     assert made[0].closed
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_iterations(tmp_path):
     sizes = []
 

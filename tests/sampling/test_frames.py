@@ -155,6 +155,7 @@ def both_ways(n=40):
     return rng, np.asarray(stacks), stacks
 
 
+@pytest.mark.slow
 def test_the_objective_is_the_same_bit_for_bit():
     rng, pictures, stacks = both_ways()
     n = len(stacks)

@@ -159,7 +159,7 @@ def test_the_self_normalized_gradient_is_smaller_by_one_kth(actions):
     assert np.abs(z_scores(gradients, gradient)).max() > 5
 
 
-@pytest.mark.parametrize("proposal", ["policy", "uniform"])
+@pytest.mark.parametrize("proposal", [pytest.param("policy", marks=pytest.mark.slow), "uniform"])
 def test_the_self_normalized_bias_vanishes_as_actions_grow(proposal):
     value, gradient = exact(NEW)
     bias, noise = {}, {}

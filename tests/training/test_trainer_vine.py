@@ -54,7 +54,8 @@ def train_probe(probe, iterations=12, **settings):
 
 
 class TestLearning:
-    @pytest.mark.parametrize("proposal", [pytest.param("every", marks=pytest.mark.slow), "policy"])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("proposal", ["every", "policy"])
     def test_what_the_observation_says(self, proposal):
         assert train_probe(probes.ObservationMatters, proposal=proposal) == 1.0
 
@@ -209,6 +210,7 @@ def test_presets_have_the_numbers_of_table_2(task, q_values, length):
     assert config.max_iterations == 200
 
 
+@pytest.mark.slow
 def test_the_python_door():
     agent = TRPO(
         "CartPole-v1",

@@ -77,6 +77,7 @@ def test_frames_and_rewards_are_gymnasiums():
     follow_gymnasium("Breakout", 250)
 
 
+@pytest.mark.slow
 def test_the_ends_of_episodes_are_gymnasiums():
     """With the seeds 3 and 9, an episode ends exactly during the screens without action."""
     follow_gymnasium("Boxing", 12, (3, 9), max_frames=25)
@@ -109,6 +110,7 @@ def test_the_contract_holds_with_sticky_actions_and_the_maximum_of_two_screens()
     contract.check_replay(maker, pairs=3, num_envs=2, horizon=6)
 
 
+@pytest.mark.slow
 def test_the_contract_holds_in_qbert_which_is_replayed():
     maker = partial(make, "Qbert", max_episode_steps=LIMIT, sticky_actions=0.3)
     contract.check_replay(maker, pairs=3, num_envs=2, horizon=6)
