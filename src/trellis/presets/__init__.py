@@ -44,6 +44,7 @@ BY_ENVIRONMENT = {
     "gymnax/CartPole-v1": "modern/jax",
     "gymnax/Acrobot-v1": "modern/jax",
     "gymnax/Pendulum-v1": "modern/jax",
+    "MountainCarContinuous-v0": "modern/mountain-car",
     "gymnax/MountainCarContinuous-v0": "modern/mountain-car",
     "phys2d/CartPole-v0": "modern/jax",
     "phys2d/CartPole-v1": "modern/jax",

@@ -80,7 +80,7 @@ MODERN: dict[str, Preset] = {
     ),
     # The goal is far: a long horizon, and noise that is strong enough to reach it by chance.
     "modern/mountain-car": Preset(
-        "Continuous mountain car in JAX: a long horizon (γ = 0.999) and strong initial noise.",
+        "Continuous mountain car: a long horizon (γ = 0.999) and strong initial noise.",
         total_steps=1_000_000,
         policy=PolicyConfig(initial_log_std=0.7),
         sampling=SamplingConfig(num_envs=64, steps_per_env=250),
