@@ -84,6 +84,12 @@ class Walker:
     """Function from actions of the policy to actions of the environments."""
 
 
+Carry = tuple[Any, Array]
+"""Rows, and the number of seeds of new episodes that are used."""
+Advance = Callable[[Carry, Array], tuple[Carry, Paths]]
+"""One step of a scan: a function of the carry and of the noise of the actions."""
+
+
 def walk(
     walker: Walker,
     theta: Array,
@@ -105,9 +111,22 @@ def walk(
     Returns:
         The rows after the last step, and the paths.
     """
+    advance = advance_with(walker, theta, scaling, random.seeds, keep_final)
+    (rows, _), paths = jax.lax.scan(advance, (rows, jnp.zeros((), jnp.int32)), random.noise)
+    return rows, paths
+
+
+def advance_with(
+    walker: Walker,
+    theta: Array,
+    scaling: Scaling | None,
+    seeds: Int[Array, " most_episodes"],
+    keep_final: KeepFinal = lambda observation, truncated: observation,
+) -> Advance:
+    """Return the function that advances all environments by one step; see `walk`."""
     policy, distribution = walker.policy, walker.policy.distribution
 
-    def advance(carry: tuple[Any, Array], noise: Array) -> tuple[tuple[Any, Array], Paths]:
+    def advance(carry: Carry, noise: Array) -> tuple[Carry, Paths]:
         rows, used = carry
         raw = walker.encode(rows.observation)
         observation = scaled(raw, scaling)
@@ -118,8 +137,6 @@ def walk(
         )
         ended = terminated | truncated
         order = jnp.cumsum(ended.astype(jnp.int32))
-        seed = random.seeds[used + order - 1].astype(jnp.uint32)
-        key = jnp.stack([jnp.zeros_like(seed), seed], axis=-1)
         path = Paths(
             raw,
             action,
@@ -130,10 +147,16 @@ def walk(
             rows.elapsed,
             keep_final(scaled(walker.encode(moved.observation), scaling), truncated),
         )
+        key = keys_of(seeds[used + order - 1])
         return (walker.functions.reset(moved, ended, key), used + order[-1]), path
 
-    (rows, _), paths = jax.lax.scan(advance, (rows, jnp.zeros((), jnp.int32)), random.noise)
-    return rows, paths
+    return advance
+
+
+def keys_of(seeds: Int[Array, " env"]) -> Array:
+    """Return the raw keys of seeds below 2³², (env, 2), like `jax.random.PRNGKey` of each."""
+    seeds = seeds.astype(jnp.uint32)
+    return jnp.stack([jnp.zeros_like(seeds), seeds], axis=-1)
 
 
 compiled_walk = jax.jit(walk, static_argnums=(0, 5))
@@ -206,9 +229,7 @@ class CompiledPath:
         seeds, random = self.randomness(state, iteration)
         if state is None or seeds is not None:
             state = self.start_episodes(seeds)
-        rows, paths = compiled_walk(
-            self.walker, theta, scaling_of(normalize), self.env.rows, random
-        )
+        rows, paths = self._walk(theta, scaling_of(normalize), random)
         self.env.rows = rows
         paths = Paths(*(np.asarray(values) for values in paths))
         for what, values in (("observation", paths.raw_observation), ("reward", paths.reward)):
@@ -219,6 +240,12 @@ class CompiledPath:
         returns, running = episode_returns(paths, state.episode_return)
         samples = to_samples(paths, normalize, raw, returns)
         return samples, PathState(raw, np.asarray(rows.elapsed, np.int64), running)
+
+    def _walk(
+        self, theta: np.ndarray, scaling: Scaling | None, random: Randomness
+    ) -> tuple[Any, Paths]:
+        """Advance the environments; return their rows after the last step, and the paths."""
+        return compiled_walk(self.walker, theta, scaling, self.env.rows, random)
 
 
 def scaling_of(normalize: Normalizer) -> Scaling | None:

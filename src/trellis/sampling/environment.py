@@ -141,6 +141,14 @@ class RowFunctions(Protocol):
         """Return the rows after a step, and (reward, terminated, truncated)."""
         ...
 
+    def step_active(self, rows: Any, action: Any, active: Any, /) -> tuple[Any, Any]:
+        """Advance the active rows by one step; the others keep their state, with reward 0."""
+        ...
+
+    def reseed(self, rows: Any, key: Any, /) -> Any:
+        """Give all rows new keys without changing their states."""
+        ...
+
 
 @runtime_checkable
 class Compilable(Protocol):

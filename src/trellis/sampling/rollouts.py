@@ -110,7 +110,7 @@ class Rollouts:
             index = np.arange(start, start + self._chunk_states)
             real = index < states
             index = np.minimum(index, states - 1)
-            chunk = {name: values[index] for name, values in snapshot.items()}
+            chunk = jax.tree.map(lambda values, index=index: values[index], snapshot)
             carried = None if carry is None else carry[index]
             runs = np.broadcast_to(real, (self._actions, len(real)))
             if legal is not None:
@@ -127,6 +127,12 @@ class Rollouts:
             self._env.close()
             self._env = None
 
+    def _randomness(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return seeds (stream, state) of environments and noise (time, stream, state, ...)."""
+        streams = self._streams, self._chunk_states
+        seeds = rng.integers(2**31, size=streams)
+        return seeds, self._policy.distribution.noise(rng, (self._length - 1, *streams))
+
     def _run_chunk(
         self,
         env: Branching,
@@ -140,8 +146,7 @@ class Rollouts:
     ) -> Outcomes:
         K, C = self._actions, self._chunk_states
         distribution = self._policy.distribution
-        seeds = rng.integers(2**31, size=(self._streams, C))
-        noise = distribution.noise(rng, (self._length - 1, self._streams, C))
+        seeds, noise = self._randomness(rng)
         weights, free = self._policy.unflatten(theta)
 
         ids, copies = np.arange(K * C), np.tile(np.arange(C), K)

@@ -10,6 +10,7 @@ of simulator steps includes both trunks and rollouts.
 """
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -29,6 +30,69 @@ from trellis.sampling.single_path import SinglePath
 from trellis.spaces import Encoder, Observation
 
 
+class TrunkSampler(Protocol):
+    """Interface of what collects trunks."""
+
+    def collect_trunks(
+        self,
+        theta: Float[np.ndarray, " params"],
+        normalize: Normalizer,
+        place: Int[np.ndarray, "state 2"],
+        iteration: int,
+        /,
+    ) -> tuple[Samples, Any]:
+        """Collect the trunks of one iteration, and capture the states of the rollout set.
+
+        Args:
+            theta: Parameters of the policy.
+            normalize: Function from encoded observations to the policy's inputs.
+            place: (time, trunk) of the states to capture, in order of time.
+            iteration: Index of the iteration, which selects the random streams.
+
+        Returns:
+            The samples, and the states in the form that the rollouts start from.
+        """
+        ...
+
+
+class Trunks:
+    """Collects trunks step by step.
+
+    Args:
+        env: Batch of environments.
+        policy: The policy that acts.
+        encode: Function from observations to features.
+        sampling: Settings of the sampler.
+        seed: Seed of the run.
+        shard: Index of this sampler's shard.
+    """
+
+    def __init__(
+        self,
+        env: Branching,
+        policy: Policy,
+        encode: Encoder,
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        shard: int,
+    ):
+        self._recorder = _SnapshotRecorder(env)
+        self._path = SinglePath(self._recorder, policy, encode, sampling, seed=seed, shard=shard)
+
+    def collect_trunks(
+        self,
+        theta: np.ndarray,
+        normalize: Normalizer,
+        place: np.ndarray,
+        iteration: int,
+    ) -> tuple[Samples, Snapshot]:
+        """Collect trunks and a snapshot of the states; see `TrunkSampler`."""
+        self._recorder.schedule(place)
+        samples, _ = self._path.collect(theta, normalize, None, iteration)
+        return samples, self._recorder.captured()
+
+
 class Vine:
     """Collects trunks in one batch of environments, and rollouts in another one.
 
@@ -42,6 +106,11 @@ class Vine:
         seed: Seed of the run.
         shard: Index of this sampler's shard; together with the seed it selects the random streams.
     """
+
+    trunks_kind: Callable[..., TrunkSampler] = Trunks
+    """Class that collects the trunks."""
+    rollouts_kind: Callable[..., Rollouts] = Rollouts
+    """Class that runs the rollouts."""
 
     def __init__(
         self,
@@ -57,11 +126,10 @@ class Vine:
     ):
         settings, most = sampling.vine, env.most_rows or MAX_ENVS
         self.proposal, self.actions = choose_proposal(settings, policy.distribution)
-        self._trunks = _SnapshotRecorder(env)
-        self._single_path = SinglePath(
-            self._trunks, policy, encode, sampling, seed=seed, shard=shard
+        self._trunks = self.trunks_kind(env, policy, encode, sampling, seed=seed, shard=shard)
+        self._rollouts = self.rollouts_kind(
+            make_env, policy, encode, settings, self.actions, gamma, most
         )
-        self._rollouts = Rollouts(make_env, policy, encode, settings, self.actions, gamma, most)
         self._policy, self._settings, self._gamma = policy, settings, gamma
         self._seed, self._shard = seed, shard
 
@@ -85,16 +153,15 @@ class Vine:
         """
         del state
         place = self._rollout_set(iteration)
-        self._trunks.schedule(place)
-        trunks, _ = self._single_path.collect(theta, normalize, None, iteration)
+        trunks, captured = self._trunks.collect_trunks(theta, normalize, place, iteration)
         with one_blas_thread():
-            branches = self._branch(theta, normalize, trunks, place, iteration)
+            branches = self._branch(theta, normalize, trunks, captured, place, iteration)
         return trunks._replace(branches=branches), None
 
     def _rollout_set(self, iteration: int) -> Int[np.ndarray, "state 2"]:
         """Choose N different (time, trunk) places, in order of time."""
         rng = stream(self._seed, Purpose.ROLLOUT_SET, iteration=iteration, shard=self._shard)
-        trunks = self._trunks.num_envs
+        trunks = self._settings.trunks
         visited = self._settings.trunk_length * trunks
         chosen = np.sort(rng.choice(visited, self._settings.states, replace=False))
         return np.stack(np.divmod(chosen, trunks), axis=1)
@@ -104,6 +171,7 @@ class Vine:
         theta: np.ndarray,
         normalize: Normalizer,
         trunks: Samples,
+        captured: Any,
         place: np.ndarray,
         iteration: int,
     ) -> Branches:
@@ -116,7 +184,6 @@ class Vine:
         shape = self.actions, len(place)
         action, log_q = propose(self.proposal, self._policy.distribution, params, shape, rng)
         legal = is_legal(self._policy.distribution, params, action)
-        captured = self._trunks.captured()
         outcomes = self._rollouts.run(theta, normalize, captured, action, rng, carry, legal=legal)
         remaining = np.where(outcomes.terminated, 0.0, self._gamma**outcomes.length)
         final_observation = normalize(outcomes.final_observation)

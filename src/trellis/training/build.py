@@ -17,6 +17,7 @@ from trellis.estimation.surrogate import Estimator
 from trellis.policies.build import build_policy, require_fit, respect_mask
 from trellis.policies.policy import Policy
 from trellis.sampling.compiled import CompiledPath
+from trellis.sampling.compiled_vine import CompiledVine
 from trellis.sampling.environment import Compilable
 from trellis.sampling.proposals import Proposal
 from trellis.sampling.single_path import SinglePath
@@ -169,16 +170,17 @@ def build_sampler(
         shard: Index of the shard, which selects the random streams.
     """
     policy, encode, sampling = model.policy, model.encode, config.sampling
-    seed, gamma = config.seed, config.estimation.gamma
+    streams, gamma = {"seed": config.seed, "shard": shard}, config.estimation.gamma
+    # Samplers of environments in JAX are compiled, but for pictures and for policies with memory.
+    vectors = len(model.moments_shape) == 1 and not isinstance(encode, SeveralFeatures)
+    compilable = vectors and not policy.carry_size
     if not sampling.is_vine:
-        options = {"seed": seed, "shard": shard}
-        several = isinstance(model.encode, SeveralFeatures)
-        flat = len(model.moments_shape) == 1 and not several and not policy.carry_size
-        if flat and isinstance(env, Compilable):
-            sampler = CompiledPath(env, policy, encode, sampling, **options)
+        if compilable and isinstance(env, Compilable):
+            sampler = CompiledPath(env, policy, encode, sampling, **streams)
         else:
-            sampler = SinglePath(env, policy, encode, sampling, **options)
+            sampler = SinglePath(env, policy, encode, sampling, **streams)
         return sampler, Estimator.IMPORTANCE
-    sampler = Vine(env, make_env, policy, encode, sampling, gamma=gamma, seed=seed, shard=shard)
+    kind = CompiledVine if compilable and isinstance(env, Compilable) else Vine
+    sampler = kind(env, make_env, policy, encode, sampling, gamma=gamma, **streams)
     every = sampler.proposal is Proposal.EVERY
     return sampler, Estimator.ENUMERATED if every else Estimator.SELF_NORMALIZED

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 from trellis.envs.jax.functional import FunctionalEnv
-from trellis.envs.jax.rows import RowFunctions, Rows, RowStep, keys_of, select
+from trellis.envs.jax.rows import RowFunctions, Rows, RowStep, keys_of
 from trellis.spaces import Observation
 
 
@@ -126,10 +126,7 @@ def _reset_rows(functions: RowFunctions, rows: Rows, chosen: Any, key: Any) -> R
 def _step_rows(
     functions: RowFunctions, rows: Rows, action: Any, active: Any
 ) -> tuple[Rows, RowStep]:
-    moved, ends = functions.step(rows, action)
-    no = jnp.zeros_like(active)
-    idle = RowStep(jnp.zeros_like(ends.reward), no, no)
-    return select(active, moved, rows), select(active, ends, idle)
+    return functions.step_active(rows, action, active)
 
 
 def _take(observation: Observation, ids: NDArray[np.int64]) -> Observation:

@@ -125,6 +125,19 @@ class RowFunctions:
 
         return self._in_chunks(jax.vmap(step_one), rows, action)
 
+    def step_active(
+        self, rows: Rows, action: jax.Array, active: Bool[jax.Array, " env"]
+    ) -> tuple[Rows, RowStep]:
+        """Advance the active rows by one step; the others keep their state, with reward 0."""
+        moved, ends = self.step(rows, action)
+        no = jnp.zeros_like(active)
+        idle = RowStep(jnp.zeros_like(ends.reward), no, no)
+        return select(active, moved, rows), select(active, ends, idle)
+
+    def reseed(self, rows: Rows, key: UInt32[jax.Array, "env 2"]) -> Rows:
+        """Give all rows new keys without changing their states."""
+        return rows._replace(key=key)
+
     def _cast(self, state: Any, observation: Observation) -> tuple[Any, Observation]:
         observation = cast_like(observation, self._observation_types)
         return cast_like(state, self._state_types), observation
