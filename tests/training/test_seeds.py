@@ -1,6 +1,7 @@
-"""Seeds that are trained at once are ordinary runs, each equal to its own run up to rounding."""
+"""Seeds that are trained at once are ordinary runs, each equal to its own run."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -10,10 +11,12 @@ import trellis
 from tests.envs.jax.environments import Walk
 from tests.training.test_compiled import CASES, CLOCKS, SAMPLING, compiled, leaves, maker
 from trellis.cli.main import main
+from trellis.config import SamplingConfig
 from trellis.policies.saved import SavedPolicy
 from trellis.runs import seeds as runs
 from trellis.runs.folder import RunFolderError
 from trellis.runs.log import read_metrics
+from trellis.training import seeds
 from trellis.training.seeds import SeedsTrainer
 
 ENV, CONFIG = CASES["discrete"]
@@ -21,8 +24,8 @@ CONFIG = dataclasses.replace(CONFIG, total_steps=4 * SAMPLING.batch_size, eval_e
 CONFIG = dataclasses.replace(CONFIG, checkpoint_every=SAMPLING.batch_size)
 
 
-def trainer_of(count=3):
-    return SeedsTrainer(CONFIG, range(5, 5 + count), maker(ENV))
+def trainer_of(count=3, **options):
+    return SeedsTrainer(CONFIG, range(5, 5 + count), maker(ENV), **options)
 
 
 def remade(config, seeds):
@@ -30,21 +33,56 @@ def remade(config, seeds):
 
 
 @pytest.mark.slow
-def test_each_seed_is_its_own_run():
-    together = trainer_of()
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_each_seed_is_its_own_run(groups):
+    """The same bits for a seed in a group of its own, and the same to rounding otherwise."""
+    together = trainer_of(groups=groups)
     state, metrics = together.iterate(together.start())
     state, metrics = together.iterate(state)
     assert metrics["episodes"] == pytest.approx(np.mean([r["episodes"] for r in together.rows]), 1)
+    steps = 3 * SAMPLING.batch_size
+    assert metrics["steps_per_second"] == pytest.approx(steps / metrics["seconds_iteration"])
+    alone_in_group = {1: (), 2: (7,), 3: (5, 6, 7)}[groups]
     for seed, mine, row in zip(together.seeds, state.states, together.rows, strict=True):
         alone = compiled(dataclasses.replace(CONFIG, seed=seed), ENV)
         own, _ = alone.iterate(alone.start())
         own, expected = alone.iterate(own)
         for a, b in zip(leaves(own), leaves(mine), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+            assert np.array_equal(a, b) or seed not in alone_in_group
         assert row["episodes"] == expected["episodes"]
         assert row["kl"] == pytest.approx(expected["kl"], rel=1e-3)
     thetas = [each.theta for each in state.states]
     assert not np.array_equal(thetas[0], thetas[1])
+    together.close()
+
+
+def test_large_iterations_have_a_group_per_seed_and_small_ones_a_group_per_core(monkeypatch):
+    monkeypatch.setattr(seeds, "usable_cores", lambda: 4)
+    model = compiled(CONFIG, ENV).model
+    large = dataclasses.replace(CONFIG, sampling=SamplingConfig(num_envs=512, steps_per_env=512))
+    assert [seeds.num_groups(CONFIG, model, count) for count in (3, 16)] == [3, 4]
+    assert [seeds.num_groups(large, model, count) for count in (3, 16)] == [3, 16]
+    monkeypatch.setattr(seeds.jax, "default_backend", lambda: "gpu")
+    assert seeds.num_groups(large, model, 16) == 1
+
+
+def test_an_error_in_one_thread_is_raised(monkeypatch):
+    trainer = trainer_of(groups=3)
+    begun = []
+
+    def iterate(state, index):
+        begun.append(index)
+        if index == 1:
+            raise RuntimeError("broken")
+        return state, {}
+
+    for index, each in enumerate(trainer.trainers):
+        monkeypatch.setattr(each, "iterate", functools.partial(iterate, index=index))
+    with pytest.raises(RuntimeError, match="broken"):
+        trainer.iterate(trainer.start())
+    assert sorted(begun) == [0, 1, 2]
+    trainer.close()
 
 
 @pytest.mark.slow
