@@ -91,7 +91,9 @@ def test_log_probabilities_and_steps_can_be_recomputed(env_id):
         if masked:
             assert np.isfinite(samples.log_q[t]).all()
     # The same seeds and actions, step by step, give the same paths to rounding.
-    _, random = CompiledPath(twin, policy, encode, SAMPLING, seed=5).prepare(None, 0)
+    repeated = CompiledPath(twin, policy, encode, SAMPLING, seed=5)
+    first, random = repeated.randomness(None, 0)
+    repeated.start_episodes(first)
     used, everyone = 0, np.arange(6)
     for t in range(SAMPLING.steps_per_env):
         step = twin.step(samples.action[t])
