@@ -105,7 +105,7 @@ class Progress(NamedTuple):
     rows: Any
     """State of the environments."""
     action: Shaped[Array, "row ..."]
-    """Next actions."""
+    """Actions of the next step."""
     active: Bool[Array, " row"]
     """Whether the rollout continues."""
     reward: Float[Array, "time row"]
