@@ -34,6 +34,11 @@ PICTURE_SHAPE, PICTURE_FACTORS = (4, 52, 40), (1, 47, 51)
 """Atari's observations are bytes by a formula: pixel n of a picture is n · factor mod 251."""
 ATARI_SLOW = [pytest.param(k, marks=pytest.mark.slow) if k == "atari" else k for k in KINDS]
 """Atari takes 15 seconds to evaluate and resume, most of them to compile and start emulators."""
+RESUMED = [
+    pytest.param(k, marks=[pytest.mark.slow] * (k in ("atari", "natural-gradient", "gym-object")))
+    for k in KINDS
+]
+"""The fast tests resume one old run of each sampler, and those of shards and of a saved agent."""
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ def test_an_old_run_has_the_same_evaluation(run, capsys):
     np.testing.assert_allclose(result["mean_return"], evaluation["mean_return"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ATARI_SLOW)
+@pytest.mark.parametrize("kind", RESUMED)
 def test_an_old_run_resumes_to_the_same_parameters(run):
     assert main(["resume", str(run)]) == 0
     newest = max((run / "checkpoints").iterdir())

@@ -55,6 +55,7 @@ def problem(kind, n=12):
     "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "discrete")) for k in KINDS]
 )
 class TestMaskedPolicy:
+    @pytest.mark.slow
     def test_fisher_product_is_the_dense_hessian_of_the_kl(self, kind):
         policy, theta, observation, _, rng = problem(kind)
         distribution = policy.distribution

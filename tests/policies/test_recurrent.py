@@ -124,6 +124,7 @@ def test_kl_of_equal_parameters_is_exactly_zero(policy):
     assert (sums.gain, sums.kl, sums.max_kl) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 @fast_for("lstm")
 @pytest.mark.usefixtures("x64")
 def test_gradient_is_that_of_episodes_played_step_by_step(policy):

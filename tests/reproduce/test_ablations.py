@@ -59,6 +59,7 @@ def invent_runs(folder):
     return written
 
 
+@pytest.mark.slow
 def test_ablations_are_judged_and_written(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_plans, "ITERATIONS", 10)
     out, runs = tmp_path / "out", tmp_path / "ablations"

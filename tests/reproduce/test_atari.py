@@ -144,6 +144,7 @@ def cells(out, start: str) -> dict[str, str]:
     return row
 
 
+@pytest.mark.slow
 def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path, played):
     pytest.importorskip("matplotlib")
     runs, out = tmp_path / "runs", tmp_path / "out"

@@ -3,6 +3,8 @@
 import dataclasses
 import threading
 
+import pytest
+
 from trellis import presets
 from trellis.reproduce.kept_runs import KeptRuns, identity
 
@@ -25,6 +27,7 @@ def add(folder, worker):
         kept._add(config, record_of(config, worker))
 
 
+@pytest.mark.slow
 def test_two_writers_keep_every_run_once(tmp_path):
     """Each opens the file by itself, so its lock acts among threads as among processes."""
     writers = [threading.Thread(target=add, args=(tmp_path, worker)) for worker in range(3)]

@@ -90,6 +90,7 @@ def wandb(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_wandb_gets_settings_and_numbers_and_a_resumed_run_continues_its_record(tmp_path, wandb):
     folder = tmp_path / "run"
     trainer = make_trainer(small())

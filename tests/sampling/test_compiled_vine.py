@@ -154,6 +154,7 @@ def test_with_the_policy_in_the_loop_both_agree(env):
     np.testing.assert_allclose(fast.log_q, log_q, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [slow(2), 5])
 def test_copies_of_an_action_give_the_same_q_bit_for_bit(copies):
     states = 13

@@ -96,6 +96,7 @@ def test_steps_are_those_of_trunks_and_rollouts():
 MODERN = EstimationConfig(critic_hidden=(16,), critic_epochs=2, critic_minibatch=64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
