@@ -64,7 +64,7 @@ MODERN: dict[str, Preset] = {
         step=StepConfig(max_kl=0.02, cg_tolerance=0.1, fisher_fraction=0.25),
     ),
     "modern/jax": Preset(
-        "Classic control in JAX (gymnax, Gymnasium's functions, Brax's pendulums).",
+        "Classic control in JAX (gymnax, Gymnasium's functions, Brax's pendulum).",
         total_steps=500_000,
         sampling=SamplingConfig(num_envs=64, steps_per_env=32),
         step=StepConfig(fisher_fraction=1.0),
@@ -77,6 +77,13 @@ MODERN: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=256, steps_per_env=64),
         estimation=EstimationConfig(critic_epochs=2, critic_minibatch=256),
         step=StepConfig(max_kl=0.02),
+    ),
+    # With γ = 0.99 and a constant δ, policies that balance forget it: one of five seeds ended well.
+    "modern/pendulum": Preset(
+        "Pendulum in JAX: a short horizon (γ = 0.95), and steps that become smaller.",
+        total_steps=600_000,
+        estimation=EstimationConfig(gamma=0.95),
+        step=StepConfig(final_max_kl=0.001),
     ),
     # The goal is far: a long horizon, and noise that is strong enough to reach it by chance.
     "modern/mountain-car": Preset(
