@@ -123,9 +123,10 @@ class TestSums:
         np.testing.assert_allclose(model, exact / tiny**2, rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
-    [POLICIES["gaussian"], pytest.param(POLICIES["factors"], marks=pytest.mark.slow)],
+    [POLICIES["gaussian"], POLICIES["factors"]],
     ids=["gaussian", "factors"],
 )
 def test_chunked_equals_whole_to_rounding(policy):

@@ -78,6 +78,7 @@ def test_a_damaged_line_is_named(tmp_path):
         KeptRuns(tmp_path, 2).of("CartPole-v1")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_told_after_the_others(tmp_path):
     plan = RunPlan(tmp_path / "run", presets.resolve("NoSuchEnvironment-v0"))
     with pytest.raises(RuntimeError, match="some runs failed"):

@@ -132,6 +132,7 @@ def test_the_same_seed_gives_the_same_history_and_another_another():
     assert history(3)[1]["theta"] != history(3, common_random_numbers=False)[1]["theta"]
 
 
+@pytest.mark.slow
 def test_environments_that_no_checkpoint_can_hold_resume_bit_for_bit(tmp_path):
     """Trunks start anew in every iteration: what lives in memory alone is not missed."""
     config = dataclasses.replace(

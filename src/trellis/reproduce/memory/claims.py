@@ -57,7 +57,7 @@ def _probe(task: str, found: Means) -> Claim:
         "",
         f"{task}: GRU and LSTM solve it, a policy without memory does not",
         judge(cases, complete=seeds >= SEEDS),
-        f"{shown}; {seeds} seeds of each" if shown else "no run",
+        f"{shown}; seeds: {seeds}" if shown else "no run",
         "[returns](#returns)",
     )
 
@@ -70,7 +70,7 @@ def _small(task: str, found: Means) -> Claim:
         "",
         f"{task} without velocities: a GRU has a score of at least {SOLVED}",
         judge([] if score is None else [score >= SOLVED], complete=seeds >= SEEDS),
-        "no run" if score is None else f"{score:.3f}, {seeds} seeds",
+        "no run" if score is None else f"{score:.3f}; seeds: {seeds}",
         "[returns](#returns)",
     )
 
@@ -82,7 +82,7 @@ def _large(task: str, found: Means) -> list[Claim]:
         seeds = _seeds(found, task, "gru", policy)
         if gru is not None and other is not None:
             agrees = [gru >= least * other]
-            evidence = f"{gru:,.0f} against {other:,.0f}; {seeds} seeds of each"
+            evidence = f"{gru:,.0f} against {other:,.0f}; seeds: {seeds}"
         verdict = judge(agrees, complete=seeds >= SEEDS)
         return Claim(
             "", f"{task} without velocities: {text}", verdict, evidence, "[returns](#returns)"
