@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trellis.arrays import Array
+
 MASK_KEY = "action_mask"
 """Key of an observation, or of an `info`, that holds the mask."""
 OBSERVATION_KEY = "observation"
@@ -147,10 +149,23 @@ def first_illegal(masks: NDArray[Any], sizes: tuple[int, ...]) -> int | None:
         masks: Masks, (rows, entries).
         sizes: Number of choices of each factor.
     """
-    starts = np.cumsum((0, *sizes[:-1]))
-    legal = np.add.reduceat(masks != 0, starts, axis=1, dtype=np.int64) > 0
-    good = legal.all(axis=1)
+    good = has_choices(masks, sizes)
     return None if good.all() else int(np.argmin(good))
+
+
+def has_choices(masks: Array, sizes: tuple[int, ...]) -> Array:
+    """Return whether every factor of an action has a legal choice, (...).
+
+    Args:
+        masks: Masks of NumPy or JAX, (..., entries).
+        sizes: Number of choices of each factor.
+    """
+    legal = masks != 0
+    good, start = legal[..., :0].all(axis=-1), 0
+    for size in sizes:
+        good &= legal[..., start : start + size].any(axis=-1)
+        start += size
+    return good
 
 
 def make_legal(action: Any, space: Space, mask: NDArray[Any]) -> Any:

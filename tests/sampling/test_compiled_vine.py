@@ -1,16 +1,14 @@
 """The compiled vine gives the samples and branches of the step-by-step vine."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import trellis.envs
-from tests.envs.jax.environments import Balance, Drift, Walk
+from tests.envs.jax.environments import Balance, Cards, Drift, Stuck, Walk
 from tests.sampling.test_compiled_suites import prescribe, skip_missing
 from trellis.config import PolicyConfig, SamplingConfig, TrainConfig, VineConfig
-from trellis.envs.jax.functional import FunctionalEnv, Transition
+from trellis.envs.errors import BadValueError
 from trellis.moments import Moments
 from trellis.policies.build import build_policy
 from trellis.policies.normalizer import make_normalizer
@@ -24,35 +22,6 @@ from trellis.training.build import build_model, build_sampler
 SIZES = {"trunks": 5, "trunk_length": 30, "states": 12, "actions": 3, "rollout_length": 9}
 WALK = Walk()
 PATHS = [name for name in Samples._fields if name not in ("branches", "carries", "log_q")]
-
-
-class Cards(FunctionalEnv):
-    """Play one of the cards in hand until none is left; the state holds a key with a type."""
-
-    observation_space = spaces.Dict(
-        {
-            "observation": spaces.Box(0.0, 1.0, (4,), np.float32),
-            "action_mask": spaces.MultiBinary(4),
-        }
-    )
-    action_space = spaces.Discrete(4)
-
-    def reset(self, key):
-        hand = jnp.ones(4).at[jax.random.randint(key, (), 0, 4)].set(0.0)
-        state = {"hand": hand, "luck": jax.random.key(7)}
-        return state, self._observe(state)
-
-    def step(self, key, state, action):
-        luck, own = jax.random.split(state["luck"])
-        value = jax.random.uniform(own) + jax.random.uniform(key)
-        # An illegal move would be worth a lot.
-        reward = jnp.where(state["hand"][action] > 0, value, 1e3)
-        hand = state["hand"].at[action].set(0.0)
-        state = {"hand": hand, "luck": luck}
-        return Transition(state, self._observe(state), reward, hand.sum() == 0)
-
-    def _observe(self, state):
-        return {"observation": 0.5 * state["hand"], "action_mask": state["hand"]}
 
 
 def slow(*values):
@@ -115,6 +84,13 @@ def test_prescribed_actions_give_the_same_bits(env, options):
     fast, slow = collect(made, theta)
     assert_same_bits(fast, slow)
     assert fast.branches.length.max() > 1 or options.get("rollout_length") == 1
+
+
+@pytest.mark.parametrize("trunk_length", [2, 30], ids=["in a rollout", "in a trunk"])
+def test_a_mask_that_allows_no_action_is_an_error(trunk_length):
+    _, theta, (compiled, _) = samplers(Stuck(), trunk_length=trunk_length, states=5)
+    with pytest.raises(BadValueError, match=r"action_mask allows no action \(\[0. 0. 0. 0.\]\)"):
+        compiled.collect(theta, lambda x: x, None, 0)
 
 
 def test_masks_are_respected_and_keys_of_a_type_are_captured():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import trellis.envs
-from tests.envs.jax.environments import Balance, Walk
+from tests.envs.jax.environments import Balance, Stuck, Walk
 from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, StepConfig, TrainConfig
 from trellis.runs.trainers import make_trainer
 from trellis.training.compiled import CompiledTrainer, why_not_compiled
@@ -149,6 +149,13 @@ def test_a_reward_that_is_not_finite_is_an_error():
 
     trainer = compiled(CASES["paper"][1], Broken())
     with pytest.raises(trellis.envs.BadValueError, match="reward is not finite"):
+        trainer.iterate(trainer.start())
+
+
+@pytest.mark.slow
+def test_a_mask_that_allows_no_action_is_an_error():
+    trainer = compiled(CASES["paper"][1], Stuck())
+    with pytest.raises(trellis.envs.BadValueError, match="action_mask allows no action"):
         trainer.iterate(trainer.start())
 
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from trellis.actions import ActionMap
 from trellis.envs.errors import BadValueError, EnvError, NotRestorableError
-from trellis.envs.values import first_not_finite, leaves, row_without_action
-from trellis.masks import MASK_KEY, factor_sizes, mask_size
+from trellis.envs.values import first_not_finite, leaves
+from trellis.masks import MASK_KEY, factor_sizes, first_illegal, mask_size
 from trellis.spaces import Observation
 
 Snapshot = Mapping[str, NDArray[Any]]
@@ -146,8 +146,8 @@ class BatchEnv(abc.ABC):
         self.seeds[ids] = seeds
         observation = self._reset(ids, seeds)
         self.check_finite("observation", observation, ids)
-        if self._masked_factors:
-            self._check_masks(observation, ids, np.ones(len(ids), bool))
+        if self.masked_factors:
+            self.check_masks(observation[MASK_KEY], ids)
         return observation
 
     def step(self, actions: NDArray[Any], active: NDArray[np.bool_] | None = None) -> Step:
@@ -181,35 +181,32 @@ class BatchEnv(abc.ABC):
             late = self.elapsed[rows] >= self.max_episode_steps
             truncated = truncated | late if active is None else truncated | (late & active)
             step = Step(observation, reward, terminated, truncated)
-        if self._masked_factors:
+        if self.masked_factors:
             acts = ~(step.terminated | step.truncated)
-            acts = acts if active is None else acts & active
-            self._check_masks(step.observation, np.arange(self.num_envs)[rows], acts)
+            acts = np.flatnonzero(acts if active is None else acts & active)
+            self.check_masks(step.observation[MASK_KEY][acts], acts + rows.start)
         return step
 
     @functools.cached_property
-    def _masked_factors(self) -> tuple[int, ...]:
-        """Sizes of the factors of an action, if observations have action masks."""
+    def masked_factors(self) -> tuple[int, ...]:
+        """Sizes of the factors of an action; empty if observations have no action masks."""
         return factor_sizes(self.action_space) if mask_size(self.observation_space) else ()
 
-    def _check_masks(
-        self, observation: Any, ids: NDArray[np.integer], acts: NDArray[np.bool_]
-    ) -> None:
-        """Raise `BadValueError` if no action is legal in an environment that acts next.
+    def check_masks(self, masks: NDArray[Any], ids: NDArray[np.integer] | None = None) -> None:
+        """Raise `BadValueError` for the first environment that has no legal action.
 
         Args:
-            observation: Observations of the environments `ids`.
-            ids: Indices of the environments.
-            acts: Whether each of them acts next, because its episode has not ended.
+            masks: Action masks of environments that act next, one row each.
+            ids: Environments of the rows; all of the batch by default.
         """
-        found = row_without_action(observation, acts, self._masked_factors)
-        if found is not None:
-            row, mask = found
+        masks = masks.reshape(len(masks), sum(self.masked_factors))
+        row = first_illegal(masks, self.masked_factors)
+        if row is not None:
             raise self.error(
                 BadValueError,
-                f"{MASK_KEY} allows no action ({mask}): end the episode in such a state, or"
+                f"{MASK_KEY} allows no action ({masks[row]}): end the episode in such a state, or"
                 " allow an action that does nothing",
-                int(ids[row]),
+                row if ids is None else int(ids[row]),
             )
 
     def map_actions(self, actions: NDArray[Any]) -> Any:

@@ -1,12 +1,11 @@
 """Finds values of a batch that are not valid: not finite, or masks without a legal action."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.masks import MASK_KEY, first_illegal
 from trellis.spaces import Observation
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -47,18 +46,3 @@ def _is_surely_finite(leaf: NDArray[Any]) -> bool:
         # The sum of squares detects any NaN or infinity. It may also overflow by itself.
         return float(np.vdot(leaf, leaf)) <= LARGEST**2
     return float(leaf.max()) <= LARGEST and float(leaf.min()) >= -LARGEST  # False for NaN.
-
-
-def row_without_action(
-    observation: Any, acts: NDArray[np.bool_], factors: Sequence[int]
-) -> tuple[int, NDArray[Any]] | None:
-    """Return the first row whose mask allows no action, with that mask; None if all allow one.
-
-    Args:
-        observation: Observations with a key for the mask, one row per environment.
-        acts: Rows that act next, because their episodes have not ended.
-        factors: Sizes of the factors of an action.
-    """
-    masks = observation[MASK_KEY][acts].reshape(-1, sum(factors))
-    row = first_illegal(masks, tuple(factors))
-    return None if row is None else (int(np.flatnonzero(acts)[row]), masks[row])

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from trellis.arrays import Array
 from trellis.config import SamplingConfig
+from trellis.masks import has_choices
 from trellis.policies.normalizer import Normalizer, Standardizer, standardize
 from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
@@ -82,6 +83,24 @@ class Walker:
     """Function from observations to features."""
     map_actions: Any
     """Function from actions of the policy to actions of the environments."""
+    masked_factors: tuple[int, ...] = ()
+    """Sizes of the factors of an action; empty if observations have no action masks."""
+
+    @classmethod
+    def of(cls, env: Compilable, policy: Policy, encode: Encoder) -> "Walker":
+        """Return the scan of a policy in a batch of environments."""
+        return cls(policy, env.functions, encode, env.map_actions, env.masked_factors)
+
+    def mask_of(self, encoded: Array) -> Array:
+        """Return the action masks that encoded observations (..., features) end with."""
+        return encoded[..., encoded.shape[-1] - sum(self.masked_factors) :]
+
+    def is_usable(self, encoded: Array) -> Array:
+        """Return whether encoded observations are finite and allow an action, (...)."""
+        finite = jnp.isfinite(encoded).all(axis=-1)
+        if not self.masked_factors:
+            return finite
+        return finite & has_choices(self.mask_of(encoded), self.masked_factors)
 
 
 Carry = tuple[Any, Array]
@@ -190,7 +209,7 @@ class CompiledPath:
         shard: int = 0,
     ):
         self.env, self._encode = env, encode
-        self.walker = Walker(policy, env.functions, encode, env.map_actions)
+        self.walker = Walker.of(env, policy, encode)
         self._steps, self._new_episodes = sampling.path_length, sampling.starts_new_episodes
         self._seed, self._shard = seed, shard
 
@@ -236,6 +255,9 @@ class CompiledPath:
             if not np.isfinite(values).all():
                 for row in values:
                     self.env.check_finite(what, row)
+        if self.walker.masked_factors:
+            for row in self.walker.mask_of(paths.raw_observation):
+                self.env.check_masks(row)
         raw = self._encode(jax.tree.map(np.asarray, rows.observation))
         returns, running = episode_returns(paths, state.episode_return)
         samples = to_samples(paths, normalize, raw, returns)

@@ -114,8 +114,8 @@ class Progress(NamedTuple):
     """Number of steps of each rollout."""
     terminated: Bool[Array, " row"]
     """Whether the rollout ended in a terminal state."""
-    finite: Bool[Array, ""]
-    """Whether all observations and rewards of the last step are finite."""
+    usable: Bool[Array, ""]
+    """Whether all values of the last step are finite, and all active rows have a legal action."""
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -129,7 +129,7 @@ def run_rollouts(
     first_action: Shaped[Array, "action state ..."],
     runs: Bool[Array, "action state"],
 ) -> Progress:
-    """Run rollouts until the last one has ended, or until a value is not finite.
+    """Run rollouts until the last one has ended, or until a value of the environment is invalid.
 
     Args:
         walker: Policy and environments.
@@ -158,19 +158,21 @@ def run_rollouts(
             old.rows, walker.map_actions(old.action), old.active
         )
         observation = walker.encode(rows.observation)
+        active = old.active & ~(terminated | truncated)
+        finite = jnp.isfinite(observation).all() & jnp.isfinite(reward).all()
         return Progress(
             old.t + 1,
             rows,
             act(observation, noise[old.t]).astype(old.action.dtype),
-            old.active & ~(terminated | truncated),
+            active,
             old.reward.at[old.t].set(reward),
             old.length + old.active,
             old.terminated | terminated,
-            jnp.isfinite(observation).all() & jnp.isfinite(reward).all(),
+            finite & (walker.is_usable(observation) | ~active).all(),
         )
 
     def continues(progress: Progress) -> Array:
-        return (progress.t < len(noise)) & progress.active.any() & progress.finite
+        return (progress.t < len(noise)) & progress.active.any() & progress.usable
 
     first = Progress(
         jnp.int32(0),
@@ -203,7 +205,7 @@ class CompiledRollouts(Rollouts):
         assert carry is None
         seeds, noise = self._randomness(rng)
         unused = np.zeros_like(noise, shape=(1, *noise.shape[1:]))  # after the last step
-        walker = Walker(self._policy, env.functions, self._encode, env.map_actions)
+        walker = Walker.of(env, self._policy, self._encode)
         end = run_rollouts(
             walker,
             theta,
@@ -216,10 +218,12 @@ class CompiledRollouts(Rollouts):
         )
         observation = jax.tree.map(np.asarray, end.rows.observation)
         reward = np.asarray(end.reward, np.float64)
-        if not end.finite:
+        if not end.usable:
             env.rows = end.rows  # the message names seed and step
             env.check_finite("observation", observation)
             env.check_finite("reward", reward[end.t - 1])
+            active = np.flatnonzero(end.active)
+            env.check_masks(walker.mask_of(self._encode(observation))[active], active)
         reward_sum, discount = np.zeros(runs.size), 1.0
         for values in reward[: int(end.t)]:
             reward_sum += discount * values

@@ -160,6 +160,11 @@ class Compilable(Protocol):
     """Functions that reset and step the rows."""
 
     @property
+    def masked_factors(self) -> tuple[int, ...]:
+        """Sizes of the factors of an action; empty if observations have no action masks."""
+        ...
+
+    @property
     def rows(self) -> Any:
         """Everything that the future of the batch depends on, with `observation` and `elapsed`."""
         ...
@@ -177,4 +182,8 @@ class Compilable(Protocol):
 
     def check_finite(self, what: str, values: Any, /) -> None:
         """Raise an error for the first row of `values` that is not finite."""
+        ...
+
+    def check_masks(self, masks: np.ndarray, ids: Ids | None = None, /) -> None:
+        """Raise an error for the first environment whose mask allows no action."""
         ...

@@ -18,7 +18,7 @@ from trellis.optimization.fisher import choose_rows
 from trellis.rng import Purpose
 from trellis.sampling.compiled import CompiledPath
 from trellis.sampling.samples import PathState
-from trellis.training.program_parts import Chance, PlaceOutputs
+from trellis.training.program_parts import Broken, Chance, PlaceOutputs
 from trellis.training.shard import Collected, Finished, Shard, ShardState
 
 
@@ -109,15 +109,10 @@ class Place:
             critic: State of the fitted critic.
 
         Raises:
-            BadValueError: An observation or a reward is not finite.
+            BadValueError: An observation or a reward is not finite, or a mask allows no action.
         """
-        settings, broken = self._config.estimation, outputs.broken
-        for what, is_broken, values in (
-            ("observation", broken.observation, broken.observations),
-            ("reward", broken.reward, broken.rewards),
-        ):
-            if is_broken:
-                self.sampler.env.check_finite(what, values)
+        self._check(outputs.broken)
+        settings = self._config.estimation
         scales, normalizes = settings.normalize_rewards, settings.normalize_observations
         discounted_return = self.shard.state.discounted_return
         if scales:
@@ -141,6 +136,15 @@ class Place:
             [self.shard.state],
         )
         return PlaceResults(collected, critic_fit_of(outputs.fit, outputs, critic), finished)
+
+    def _check(self, broken: Broken) -> None:
+        """Raise `BadValueError` if a value of the environments is invalid."""
+        env, walker = self.sampler.env, self.sampler.walker
+        if broken.observation:
+            env.check_finite("observation", broken.observations)
+            env.check_masks(walker.mask_of(broken.observations))
+        if broken.reward:
+            env.check_finite("reward", broken.rewards)
 
 
 def critic_fit_of(

@@ -76,14 +76,14 @@ class Schedule(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """The first values that are not finite, if there are any."""
+    """The first invalid values of the environments, if there are any."""
 
     observation: Bool[Array, ""]
-    """Whether an observation is not finite."""
+    """Whether an observation is not finite, or its action mask allows no action."""
     reward: Bool[Array, ""]
     """Whether a reward is not finite."""
     observations: Float[Array, "env features"]
-    """Observations of the first time step with one that is not finite."""
+    """Observations of the first time step with an invalid one."""
     rewards: Float[Array, " env"]
     """Rewards of the first time step with one that is not finite."""
 
@@ -129,4 +129,4 @@ class PlaceOutputs(NamedTuple):
     normalization_kl: Float[Array, ""]
     """Mean KL that moving observation statistics add."""
     broken: Broken
-    """Values that are not finite."""
+    """Invalid values of the environments."""

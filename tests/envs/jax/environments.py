@@ -79,3 +79,39 @@ class Balance(FunctionalEnv):
         v = v + 0.1 * (x + 2.0 * action[0])
         state = jnp.stack([x + 0.1 * v, v])
         return Transition(state, state, 1.0 - x * x, jnp.abs(state[0]) > 2.0)
+
+
+class Cards(FunctionalEnv):
+    """Play one of the cards in hand until none is left; the state holds a key with a type."""
+
+    observation_space = spaces.Dict(
+        {
+            "observation": spaces.Box(0.0, 1.0, (4,), np.float32),
+            "action_mask": spaces.MultiBinary(4),
+        }
+    )
+    action_space = spaces.Discrete(4)
+
+    def reset(self, key):
+        hand = jnp.ones(4).at[jax.random.randint(key, (), 0, 4)].set(0.0)
+        state = {"hand": hand, "luck": jax.random.key(7)}
+        return state, self._observe(state)
+
+    def step(self, key, state, action):
+        luck, own = jax.random.split(state["luck"])
+        value = jax.random.uniform(own) + jax.random.uniform(key)
+        # An illegal move would be worth a lot.
+        reward = jnp.where(state["hand"][action] > 0, value, 1e3)
+        hand = state["hand"].at[action].set(0.0)
+        state = {"hand": hand, "luck": luck}
+        return Transition(state, self._observe(state), reward, hand.sum() == 0)
+
+    def _observe(self, state):
+        return {"observation": 0.5 * state["hand"], "action_mask": state["hand"]}
+
+
+class Stuck(Cards):
+    """A game that does not end when no card is left."""
+
+    def step(self, key, state, action):
+        return super().step(key, state, action)._replace(terminated=False)
