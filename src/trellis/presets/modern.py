@@ -56,7 +56,7 @@ MODERN: dict[str, Preset] = {
     # Most of the time goes into the first convolution, so it has few channels.
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): small convolutions, a short horizon.",
-        total_steps=300_000,
+        total_steps=600_000,
         eval_every=50_000,
         policy=PolicyConfig(channels=(4, 16, 16)),
         sampling=SamplingConfig(num_envs=64, steps_per_env=25),
