@@ -43,7 +43,7 @@ class Task(NamedTuple):
 TASKS = {
     "cartpole": Task("gymnax/CartPole-v1", 200_000, goal=500.0),
     "acrobot": Task("gymnax/Acrobot-v1", 200_000, goal=-100.0),
-    "pendulum": Task("gymnax/Pendulum-v1", 600_000, goal=-200.0),
+    "pendulum": Task("gymnax/Pendulum-v1", 1_000_000, goal=-200.0),
     "mountain-car": Task("gymnax/MountainCarContinuous-v0", 500_000, goal=90.0),
     "inverted-pendulum": Task("brax/inverted_pendulum", 500_000, goal=1000.0),
     "asterix": Task("gymnax/Asterix-MinAtar", 5_000_000, published=15.0),
