@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Estimator, StateBatch, cut, gradient_and_outputs
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator, gradient_and_outputs
 from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.optimization.trust_region import TrustRegion, local_step

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from trellis.estimation.surrogate import StateBatch, gradient_and_outputs
+from trellis.estimation.state_batch import StateBatch
+from trellis.estimation.surrogate import gradient_and_outputs
 from trellis.policies.distributions import Categoricals, DiagGaussian
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

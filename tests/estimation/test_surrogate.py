@@ -11,14 +11,8 @@ import pytest
 from tests import problems
 from tests.problems import POLICIES, random_batch, random_theta
 from trellis.estimation import surrogate as objective
-from trellis.estimation.surrogate import (
-    Chunks,
-    Estimator,
-    StateBatch,
-    cut,
-    surrogate_gains,
-    surrogate_values,
-)
+from trellis.estimation.state_batch import Chunks, StateBatch, cut
+from trellis.estimation.surrogate import Estimator, surrogate_gains, surrogate_values
 
 # Compiled once per policy and estimator, because op-by-op dispatch would take most of the time.
 sum_gradient = jax.jit(problems.sum_gradient, static_argnums=(0, 1))

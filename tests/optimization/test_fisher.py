@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.problems import POLICIES, random_batch, random_theta
-from trellis.estimation.surrogate import cut
+from trellis.estimation.state_batch import cut
 from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.rules import Curvature
 

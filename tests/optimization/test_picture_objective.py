@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("numba")
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Estimator, StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.objective import LocalObjective
 from trellis.optimization.picture_objective import PictureObjective

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.problems import POLICIES, random_batch, random_theta
 from trellis.config import StepConfig
+from trellis.estimation.state_batch import cut
 from trellis.estimation.surrogate import (
     Estimator,
     EvaluationSums,
     GradientSums,
-    cut,
     gradient_and_outputs,
     sum_evaluation,
 )

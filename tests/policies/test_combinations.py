@@ -7,13 +7,8 @@ import pytest
 
 from tests.policies.test_gaussians import CASES, MASKED
 from trellis.config import PolicyConfig
-from trellis.estimation.surrogate import (
-    Estimator,
-    StateBatch,
-    cut,
-    gradient_and_outputs,
-    sum_evaluation,
-)
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator, gradient_and_outputs, sum_evaluation
 from trellis.optimization.fisher import fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.policies import Sequences, build_policy

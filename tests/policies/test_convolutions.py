@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trellis.estimation.surrogate import StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
 from trellis.optimization.fisher import fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.policies.convolutions import ConvNet

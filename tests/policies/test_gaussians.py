@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 from trellis.actions import ActionMap, flat_action
 from trellis.config import PolicyConfig
-from trellis.estimation.surrogate import StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
 from trellis.optimization.fisher import fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.policies.build import build_policy

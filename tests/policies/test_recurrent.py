@@ -8,13 +8,8 @@ from gymnasium import spaces
 
 from tests.problems import random_theta
 from trellis.config import PolicyConfig, StepConfig
-from trellis.estimation.surrogate import (
-    Estimator,
-    StateBatch,
-    cut,
-    gradient_and_outputs,
-    sum_evaluation,
-)
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator, gradient_and_outputs, sum_evaluation
 from trellis.optimization.fisher import choose_rows, fisher_operator
 from trellis.optimization.rules import Curvature
 from trellis.optimization.trust_region import TrustRegion, local_step

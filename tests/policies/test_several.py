@@ -10,7 +10,7 @@ from gymnasium import spaces
 import trellis
 from trellis.config import EstimationConfig, PolicyConfig
 from trellis.estimation.critic import MLPCritic
-from trellis.estimation.surrogate import StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
 from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.optimization.fisher import fisher_operator

@@ -10,7 +10,8 @@ from tests.problems import sum_gradient
 from trellis.config import EstimationConfig, SamplingConfig
 from trellis.envs.batch import Step
 from trellis.estimation.critic import MLPCritic
-from trellis.estimation.surrogate import Estimator, StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator
 from trellis.moments import Moments
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals

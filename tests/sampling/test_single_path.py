@@ -10,7 +10,8 @@ from tests.problems import sum_gradient
 from trellis import envs
 from trellis.config import SamplingConfig
 from trellis.estimation.returns import path_returns
-from trellis.estimation.surrogate import Estimator, StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

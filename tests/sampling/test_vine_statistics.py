@@ -13,7 +13,8 @@ import pytest
 from tests.problems import sum_gradient
 from trellis.config import SamplingConfig, VineConfig
 from trellis.estimation.advantages import rollout_values, state_weights, vine_batch
-from trellis.estimation.surrogate import Estimator, cut
+from trellis.estimation.state_batch import cut
+from trellis.estimation.surrogate import Estimator
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy

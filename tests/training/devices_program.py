@@ -11,7 +11,8 @@ from jax.sharding import Mesh, PartitionSpec
 from tests.problems import random_batch
 from tests.training.test_compiled import CASES, leaves, maker
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Estimator, cut
+from trellis.estimation.state_batch import cut
+from trellis.estimation.surrogate import Estimator
 from trellis.optimization.objective import DeviceObjective, LocalObjective
 from trellis.optimization.rules import Curvature
 from trellis.optimization.step import take_step

@@ -24,7 +24,7 @@ from trellis.estimation.returns import (
     path_returns,
     successor_values,
 )
-from trellis.estimation.surrogate import StateBatch
+from trellis.estimation.state_batch import StateBatch
 from trellis.moments import Moments
 from trellis.policies.sequences import Sequences
 from trellis.sampling.samples import Branches, Carries, Samples

@@ -7,27 +7,23 @@ sampling distribution q, and their values. Each state n contributes
 
 with weights w_k that the `Estimator` defines, and optionally a bonus b for the entropy H. L and the
 mean KL are weighted means over states. All results are sums over chunks of states, together with
-their total weights. So memory does not grow with the batch, and sums of shards on other machines
-can be added. The actions of a state stay in one chunk, and so do the states of a sequence, if the
-policy has memory.
+their total weights, so sums of shards on other machines can be added.
 
 The old distribution is computed here from θ_old, by the same code as the new one. The
 probabilities that the sampler stored are used as q only, so KL(θ_old ‖ θ_old) is exactly 0.
 """
 
 import enum
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 from trellis.arrays import Array
+from trellis.estimation.state_batch import Chunks, StateBatch, chunk_at, reduce_chunks, zeros_of
 from trellis.policies.policy import Policy
-from trellis.policies.sequences import replace_states, states_of
-from trellis.sampling.frames import gather_frames, split_frames
 
 
 class Estimator(enum.Enum):
@@ -39,45 +35,6 @@ class Estimator(enum.Enum):
     """w_k = π_θ/q, divided by its sum over k: needs no baseline (Eq. 16, where q = π_old)."""
     ENUMERATED = "enumerated"
     """w_k = π_θ: every action was tried once (Eq. 15)."""
-
-
-class StateBatch(NamedTuple):
-    """Batch of n states with K actions each."""
-
-    observation: Any
-    """Observations: an array or a pytree of arrays whose first axis is the state. Those of a policy
-    with memory are `Sequences`."""
-    action: Shaped[Array, "state action ..."]
-    """Actions that were tried."""
-    log_q: Float[Array, "state action"]
-    """log q(a|s) of each action under the sampling distribution."""
-    value: Float[Array, "state action"]
-    """Advantage or Q-value of each action."""
-    surrogate_weight: Float[Array, " state"]
-    """Weight of the state in L; 0 leaves it out."""
-    kl_weight: Float[Array, " state"]
-    """Weight of the state in the mean KL and the Fisher matrix; 0 leaves it out."""
-
-
-class Chunks(NamedTuple):
-    """Batch cut into equal chunks: leaves are (capacity, chunk size, ...)."""
-
-    batch: StateBatch
-    """The states, with two leading axes."""
-    count: Array
-    """Number of chunks that hold data; the rest is padding that is never read."""
-    frames: Any = None
-    """Frames of pictures, (m, height, width), or a tuple of such arrays; observations are indices
-    into them."""
-
-    def gather(self, batch: StateBatch) -> StateBatch:
-        """Return a chunk with its observations; stacks of frames are gathered by their indices."""
-        if self.frames is None:
-            return batch
-        pictures = replace_states(
-            batch.observation, lambda index: gather_frames(self.frames, index)
-        )
-        return batch._replace(observation=pictures)
 
 
 class GradientSums(NamedTuple):
@@ -107,37 +64,6 @@ class EvaluationSums(NamedTuple):
         """Return the sums and the maximum over the states of both."""
         largest = jnp.maximum(self.max_kl, other.max_kl)
         return EvaluationSums(self.gain + other.gain, self.kl + other.kl, largest)
-
-
-def cut(batch: StateBatch, chunk_size: int, capacity: int, dtype: Any) -> Chunks:
-    """Cut a batch into `capacity` chunks, padded with states of weight 0.
-
-    Args:
-        batch: The states.
-        chunk_size: Number of states per chunk: whole sequences, if the policy has memory.
-        capacity: Number of chunks; all states must fit.
-        dtype: Data type of all floating-point arrays of the result.
-    """
-    n = len(batch.kl_weight)
-
-    def pad(leaf: Array) -> Array:
-        rows = chunk_size * len(leaf) // n  # A carry has one row per sequence.
-        if isinstance(leaf, jax.Array):  # A part of a compiled iteration.
-            missing = [(0, capacity * rows - len(leaf)), *[(0, 0)] * (leaf.ndim - 1)]
-            leaf = leaf.astype(dtype if leaf.dtype.kind == "f" else leaf.dtype)
-            return jnp.pad(leaf, missing).reshape(capacity, rows, *leaf.shape[1:])
-        leaf = np.asarray(leaf)
-        shape = capacity * rows, *leaf.shape[1:]
-        out = np.zeros(shape, dtype if leaf.dtype.kind == "f" else leaf.dtype)
-        out[: len(leaf)] = leaf
-        return out.reshape(capacity, rows, *leaf.shape[1:])
-
-    pieces, count = jax.tree.map(pad, batch), np.int32(-(-n // chunk_size))
-    index, frames = split_frames(states_of(pieces.observation))
-    if frames is None:
-        return Chunks(pieces, count)
-    observation = replace_states(pieces.observation, lambda _: index)
-    return Chunks(pieces._replace(observation=observation), count, frames)
 
 
 def gradient_and_outputs(
@@ -174,11 +100,11 @@ def gradient_and_outputs(
 
     def body(index: Array, carry: tuple[GradientSums, Array]) -> tuple[GradientSums, Array]:
         sums, kept = carry
-        more, outputs = chunk_sums(_at(chunks.batch, index))
+        more, outputs = chunk_sums(chunk_at(chunks.batch, index))
         sums = jax.tree.map(jnp.add, sums, more)
         return sums, jax.lax.dynamic_update_index_in_dim(kept, outputs, index, 0)
 
-    sums, outputs = _zeros(chunk_sums, chunks.batch)
+    sums, outputs = zeros_of(chunk_sums, chunks.batch)
     kept = jnp.zeros((len(chunks.batch.kl_weight), *outputs.shape), outputs.dtype)
     return jax.lax.fori_loop(0, chunks.count, body, (sums, kept))
 
@@ -284,36 +210,6 @@ def surrogate_gains(
     new = _log_weights(estimator, new_log_prob, log_q)
     change = jnp.exp(old) * jnp.expm1(new - old)
     return jnp.sum(change * (value - _baseline(estimator, value)), axis=-1)
-
-
-def reduce_chunks(
-    function: Callable[[Any], Any], combine: Callable[[Any, Any], Any], data: Any, count: Array
-) -> Any:
-    """Apply `function` to the first `count` chunks and combine the results in order.
-
-    Args:
-        function: Function of one chunk.
-        combine: Function that combines two results; zeros must be its neutral element.
-        data: A pytree whose first axis is the chunk.
-        count: Number of chunks that hold data.
-    """
-
-    def body(index: Array, total: Any) -> Any:
-        return combine(total, function(_at(data, index)))
-
-    return jax.lax.fori_loop(0, count, body, _zeros(function, data))
-
-
-def _at(data: Any, index: Array | int) -> Any:
-    return jax.tree.map(
-        lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), data
-    )
-
-
-def _zeros(function: Callable[[Any], Any], data: Any) -> Any:
-    """Return zeros with the shapes of `function`'s result for one chunk."""
-    shapes = jax.eval_shape(function, jax.eval_shape(lambda: _at(data, 0)))
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _log_prob(policy: Policy, params: Any, batch: StateBatch) -> Array:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.arrays import Array
-from trellis.estimation.surrogate import Chunks, StateBatch, reduce_chunks
+from trellis.estimation.state_batch import Chunks, StateBatch, reduce_chunks
 from trellis.optimization.rules import Curvature
 from trellis.policies.policy import Policy
 

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.arrays import Array
-from trellis.estimation.surrogate import Estimator, StateBatch, surrogate_gains
+from trellis.estimation.state_batch import StateBatch
+from trellis.estimation.surrogate import Estimator, surrogate_gains
 from trellis.policies.policy import Policy
 
 MOST_PARAMS = 64

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from trellis.arrays import Array
+from trellis.estimation.state_batch import Chunks
 from trellis.estimation.surrogate import (
-    Chunks,
     Estimator,
     EvaluationSums,
     GradientSums,

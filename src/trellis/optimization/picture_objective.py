@@ -17,12 +17,11 @@ import jax
 import numpy as np
 
 from trellis.arrays import Array
+from trellis.estimation.state_batch import Chunks, StateBatch
 from trellis.estimation.surrogate import (
-    Chunks,
     Estimator,
     EvaluationSums,
     GradientSums,
-    StateBatch,
     compare,
     quadratic_kl,
     surrogate_sum,

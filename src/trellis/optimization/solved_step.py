@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.arrays import Array
-from trellis.estimation.surrogate import Estimator, StateBatch
+from trellis.estimation.state_batch import StateBatch
+from trellis.estimation.surrogate import Estimator
 from trellis.optimization.max_kl import MOST_PARAMS, maximize
 from trellis.optimization.objective import Start
 from trellis.optimization.step import Status, StepInfo

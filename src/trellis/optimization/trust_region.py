@@ -14,7 +14,8 @@ import numpy as np
 
 from trellis.arrays import Array
 from trellis.config import StepConfig
-from trellis.estimation.surrogate import Chunks, Estimator, StateBatch, cut
+from trellis.estimation.state_batch import Chunks, StateBatch, cut
+from trellis.estimation.surrogate import Estimator
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.fisher import choose_rows, num_rows
 from trellis.optimization.objective import LocalObjective

@@ -29,7 +29,8 @@ from trellis.estimation.compiled import (
 )
 from trellis.estimation.device_moments import DeviceMoments, of_values
 from trellis.estimation.normalization import MOST_STATES
-from trellis.estimation.surrogate import Estimator, StateBatch, cut
+from trellis.estimation.state_batch import StateBatch, cut
+from trellis.estimation.surrogate import Estimator
 from trellis.optimization.fisher import RESIDUAL_BUDGET_BYTES
 from trellis.optimization.objective import DeviceObjective, LocalObjective
 from trellis.optimization.rules import rule_of

@@ -27,7 +27,7 @@ from trellis.estimation.baseline import ValueMoments
 from trellis.estimation.compensation import compensated
 from trellis.estimation.critic import CriticState
 from trellis.estimation.normalization import discounted_returns, normalization_kl
-from trellis.estimation.surrogate import StateBatch
+from trellis.estimation.state_batch import StateBatch
 from trellis.inputs import gathered
 from trellis.moments import Moments
 from trellis.optimization.objective import Objective

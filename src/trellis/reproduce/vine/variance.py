@@ -25,7 +25,8 @@ from trellis import presets
 from trellis.blas import one_blas_thread
 from trellis.config import EstimationConfig, SamplingConfig, TrainConfig
 from trellis.estimation.advantages import estimate, state_batch
-from trellis.estimation.surrogate import Estimator, cut, gradient_and_outputs
+from trellis.estimation.state_batch import cut
+from trellis.estimation.surrogate import Estimator, gradient_and_outputs
 from trellis.sampling.proposals import choose_proposal, propose
 from trellis.sampling.rollouts import Rollouts
 from trellis.sampling.samples import Samples
