@@ -45,12 +45,14 @@ def test_results_do_not_depend_on_earlier_batches():
 
 
 def test_chunked_equals_whole_to_rounding():
+    """Three CG iterations: ten of them amplify rounding of 1e-6 to as much as 1e-3."""
     theta, batch = problem(2000)
-    steps = [TrustRegion(POLICY, StepConfig(), **sizes) for sizes in (WHOLE, CHUNKED)]
+    config = StepConfig(cg_iterations=3)
+    steps = [TrustRegion(POLICY, config, **sizes) for sizes in (WHOLE, CHUNKED)]
     (one, _), (other, _) = (s.step(theta, batch, np.random.default_rng(1)) for s in steps)
     moved = np.linalg.norm(np.asarray(one) - theta)
     assert moved > 0
-    assert np.linalg.norm(np.asarray(one) - np.asarray(other)) < 1e-3 * moved
+    assert np.linalg.norm(np.asarray(one) - np.asarray(other)) < 1e-5 * moved
 
 
 def test_fifty_batches_of_varying_size_compile_at_most_three_times():
