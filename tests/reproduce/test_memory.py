@@ -43,8 +43,8 @@ def test_seeds_can_be_shared_between_processes():
     assert later.seed_range == range(3, 5)
 
 
-@pytest.mark.parametrize(("seeds", "holds"), [(5, "holds"), (4, "partly")])
-def test_claims_need_five_seeds_of_every_policy(seeds, holds):
+@pytest.mark.parametrize("seeds", [5, 4])
+def test_claims_need_five_seeds_of_every_policy(seeds):
     def row(task, policy, mean, score=None):
         returns = [mean] * seeds
         return {"task": task, "policy": policy, "returns": returns, "mean": mean, "score": score}
@@ -61,7 +61,10 @@ def test_claims_need_five_seeds_of_every_policy(seeds, holds):
         row("hopper", "full", 3000.0, 1.0),
     ]
     verdicts = [claim.verdict.value for claim in claims(rows)]
-    assert verdicts == [
-        *("partly", "partly", holds, "not tested"),
-        *(holds, "does not hold", "not tested", "not tested"),
+    expected = [
+        *("partly", "undecided", "holds", "not tested"),
+        *("holds", "does not hold", "not tested", "not tested"),
     ]
+    if seeds < 5:
+        expected = [verdict if verdict == "not tested" else "undecided" for verdict in expected]
+    assert verdicts == expected

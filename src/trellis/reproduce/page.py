@@ -56,14 +56,17 @@ class Claim(NamedTuple):
     """Markdown link to the details."""
 
 
-def judge(agreements: Iterable[bool | None], *, complete: bool = True) -> Verdict:
+def judge(
+    agreements: Iterable[bool | None], *, complete: bool = True, enough_seeds: bool = True
+) -> Verdict:
     """Return the verdict on a claim from its cases.
 
     Args:
         agreements: Whether each tested case agrees with the claim; None if it is undecided.
         complete: Whether every case of the claim was tested.
+        enough_seeds: Whether every case has as many seeds as a verdict needs.
     """
-    found = set(agreements)
+    found = {case if enough_seeds else None for case in agreements}
     if True in found:
         return Verdict.HOLDS if found == {True} and complete else Verdict.PARTLY
     if False in found:

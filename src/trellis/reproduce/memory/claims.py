@@ -13,7 +13,7 @@ SMALL, LARGE = ("cartpole", "pendulum"), ("hopper", "walker2d")
 OF_FULL, OVER_NONE = 0.7, 2.0
 """Smallest parts of the returns with full observations and without memory."""
 SEEDS = 5
-"""Number of seeds of each policy that a claim needs to hold; with fewer it holds partly."""
+"""Number of seeds of each policy that a verdict needs; with fewer the claim is undecided."""
 
 Means = Mapping[tuple[str, str], Record]
 """Measured rows by task and policy."""
@@ -56,7 +56,7 @@ def _probe(task: str, found: Means) -> Claim:
     return Claim(
         "",
         f"{task}: GRU and LSTM solve it, a policy without memory does not",
-        judge(cases, complete=seeds >= SEEDS),
+        judge(cases, enough_seeds=seeds >= SEEDS),
         f"{shown}; seeds: {seeds}" if shown else "no run",
         "[returns](#returns)",
     )
@@ -69,7 +69,7 @@ def _small(task: str, found: Means) -> Claim:
     return Claim(
         "",
         f"{task} without velocities: a GRU has a score of at least {SOLVED}",
-        judge([] if score is None else [score >= SOLVED], complete=seeds >= SEEDS),
+        judge([] if score is None else [score >= SOLVED], enough_seeds=seeds >= SEEDS),
         "no run" if score is None else f"{score:.3f}; seeds: {seeds}",
         "[returns](#returns)",
     )
@@ -83,7 +83,7 @@ def _large(task: str, found: Means) -> list[Claim]:
         if gru is not None and other is not None:
             agrees = [gru >= least * other]
             evidence = f"{gru:,.0f} against {other:,.0f}; seeds: {seeds}"
-        verdict = judge(agrees, complete=seeds >= SEEDS)
+        verdict = judge(agrees, enough_seeds=seeds >= SEEDS)
         return Claim(
             "", f"{task} without velocities: {text}", verdict, evidence, "[returns](#returns)"
         )

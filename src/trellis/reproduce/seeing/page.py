@@ -20,6 +20,8 @@ FILES = {
 }
 SEEING, BLIND = 0.8, 0.3
 """Smallest score with the camera, and largest score without it, that the claims allow."""
+SEEDS = 3
+"""Number of seeds that a verdict needs; with fewer the claim is undecided."""
 Runs = Mapping[str, Sequence[Record]]
 """Kept runs by what the policy perceives."""
 
@@ -70,6 +72,9 @@ def claims(rows: Sequence[Record]) -> list[Claim]:
     scores = {senses: [row["score"] for row in rows if row["senses"] == senses] for senses in NAMES}
     known = {senses: [s for s in found if s is not None] for senses, found in scores.items()}
 
+    def has_enough(senses: str) -> bool:
+        return len(known[senses]) >= SEEDS
+
     def evidence(senses: str) -> str:
         shown = ", ".join(f"{score:.2f}" for score in known[senses])
         return f"scores {shown}" if shown else "no run"
@@ -78,14 +83,14 @@ def claims(rows: Sequence[Record]) -> list[Claim]:
         Claim(
             "",
             f"With its camera the robot reaches a score of at least {SEEING}",
-            judge(score >= SEEING for score in known["both"]),
+            judge((score >= SEEING for score in known["both"]), enough_seeds=has_enough("both")),
             evidence("both"),
             "[runs](#runs)",
         ),
         Claim(
             "",
             f"Without pictures the same policy stays below {BLIND}",
-            judge(score < BLIND for score in known["joints"]),
+            judge((score < BLIND for score in known["joints"]), enough_seeds=has_enough("joints")),
             evidence("joints"),
             "[runs](#runs)",
         ),
