@@ -49,7 +49,7 @@ BY_ENVIRONMENT = {
     "phys2d/CartPole-v0": "modern/jax",
     "phys2d/CartPole-v1": "modern/jax",
     "phys2d/Pendulum-v0": "modern/pendulum",
-    "brax/inverted_pendulum": "modern/jax",
+    "brax/inverted_pendulum": "modern/brax-pendulum",
     "trellis/PaperSwimmer-v0": "paper/swimmer",
     "trellis/PaperHopper-v0": "paper/hopper",
     "trellis/PaperWalker-v0": "paper/walker",
