@@ -53,8 +53,8 @@ MODERN: dict[str, Preset] = {
         sampling=SamplingConfig(num_envs=16, steps_per_env=64),
         step=StepConfig(fisher_fraction=1.0),
     ),
-    # Most of the time goes into the first convolution, so it has few channels.
-    # With channels of 4, 16 and 16, returns stopped at two thirds of those from the full state.
+    # Most of the time goes into the first convolution, so it has few channels. With half of these,
+    # returns stopped at two thirds of those from the full state.
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): three convolutions, a short horizon.",
         total_steps=1_000_000,
