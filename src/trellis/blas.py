@@ -6,8 +6,10 @@ measured on the paper's hopper. XLA and MuJoCo have thread pools of their own, w
 not affect.
 """
 
+import contextlib
 import functools
-from typing import Any
+import threading
+from collections.abc import Iterator
 
 from threadpoolctl import ThreadpoolController
 
@@ -17,12 +19,45 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> Any:
-    """Return a context manager in which NumPy's matrix products run on the calling thread.
+class _Limit:
+    """Limit of one BLAS thread while at least one holder needs it.
+
+    The limit counts for the whole process. If each holder restored what it found, one that ends
+    early would lift the limit of the others, and one that ends late would keep it forever.
+    """
+
+    def __init__(self):
+        self._lock, self._holders, self._limiter = threading.Lock(), 0, None
+
+    def acquire(self) -> None:
+        with self._lock:
+            self._holders += 1
+            if self._holders == 1:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0 and self._limiter is not None:
+                self._limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run NumPy's matrix products on the calling thread in this block.
+
+    Blocks may overlap in several threads.
 
     Example:
         >>> import numpy as np
         >>> with one_blas_thread():
         ...     product = np.eye(3) @ np.eye(3)
     """
-    return _controller().limit(limits=1, user_api="blas")
+    _limit.acquire()
+    try:
+        yield
+    finally:
+        _limit.release()
