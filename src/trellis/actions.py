@@ -88,6 +88,7 @@ class ActionMap:
                 start = stop
         if isinstance(space, spaces.Box):
             self._low, self._high, self._unit, self._middle, self._half = box_range(space)
+            self._shape = space.shape
 
     def __call__(self, actions: NDArray[Any]) -> Any:
         """Return the environment's action for each row of `actions`."""
@@ -98,7 +99,8 @@ class ActionMap:
         if not isinstance(space, spaces.Box) and actions.dtype.kind == "f":
             actions = actions.astype(np.int64)  # A choice of a mixed action.
         if isinstance(space, spaces.Box):
-            actions = xp.reshape(actions, (len(actions), *space.shape))
+            if actions.shape[1:] != self._shape:
+                actions = xp.reshape(actions, (len(actions), *self._shape))
             if self._unit is None:
                 return xp.minimum(xp.maximum(actions, self._low), self._high)
             # Clipped again, because rounding may move the sum outside the bounds.

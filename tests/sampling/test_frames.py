@@ -77,7 +77,7 @@ def test_stacks_of_colours_share_their_frames():
     assert buffer._store.count == 2 * 6 + 6 * 2 * 3
     capacity = len(buffer._store.frames)
     assert buffer._store.count <= capacity <= 3 * (12 + 12 // buffers.RESERVE) + 2 * 6 * 2
-    stored = buffer.rebuild(buffer.stored["observation"])
+    stored = buffer.rebuild(buffer.recorded())
     assert np.array_equal(np.asarray(stored), stacks[:6])
 
 

@@ -172,13 +172,14 @@ class BatchEnv(abc.ABC):
 
     def _end_step(self, step: Step, rows: slice, active: NDArray[np.bool_] | None) -> Step:
         """Count the step of some environments, check its values and apply the time limit."""
-        self.elapsed[rows] += 1 if active is None else active
+        elapsed = self.elapsed[rows]
+        elapsed += 1 if active is None else active
         ids = None if rows.start == 0 else np.arange(rows.start, rows.stop)
         self.check_finite("observation", step.observation, ids)
         self.check_finite("reward", step.reward, ids)
-        if self.max_episode_steps is not None:
+        if self.max_episode_steps is not None and elapsed.max() >= self.max_episode_steps:
             observation, reward, terminated, truncated = step
-            late = self.elapsed[rows] >= self.max_episode_steps
+            late = elapsed >= self.max_episode_steps
             truncated = truncated | late if active is None else truncated | (late & active)
             step = Step(observation, reward, terminated, truncated)
         if self.masked_factors:

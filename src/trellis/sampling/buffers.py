@@ -13,7 +13,7 @@ import numpy as np
 
 from trellis.policies.distributions import Distribution
 from trellis.policies.normalizer import Normalizer
-from trellis.sampling.environment import StepResult
+from trellis.sampling.environment import SegmentSteps, Transition
 from trellis.sampling.observation_buffers import TimeEnvArrays, make_observation_buffer
 from trellis.sampling.samples import Carries, PathState, Samples
 
@@ -33,7 +33,6 @@ class RolloutBuffer:
         self._observations = make_observation_buffer(shape, normalize, first)
         self._arrays = TimeEnvArrays(shape)
         self._final_observations: list[Any] = []
-        self._episode_returns: list[np.ndarray] = []
         self._final_carries: list[np.ndarray] = []
 
     def gather(self, t: int, lane: slice) -> np.ndarray:
@@ -67,7 +66,7 @@ class RolloutBuffer:
             self.state.carry[lane] = carry
 
     def add_step(
-        self, t: int, lane: slice, observation: np.ndarray, step: StepResult
+        self, t: int, lane: slice, observation: np.ndarray, step: Transition
     ) -> np.ndarray:
         """Record the step that followed the action of time t.
 
@@ -80,37 +79,40 @@ class RolloutBuffer:
         Returns:
             The environments whose episode has ended; `start_episodes` must follow for them.
         """
-        current, _, episode_return, carry = self.state
-        reward, terminated, truncated = step.reward, step.terminated, step.truncated
-        self._arrays.write(t, lane, reward=reward, terminated=terminated, truncated=truncated)
+        current, _, _, carry = self.state
+        terminated, truncated = step.terminated, step.truncated
+        self._arrays.write(t, lane, terminated=terminated, truncated=truncated)
+        if step.reward is not None:
+            self._arrays.write(t, lane, reward=step.reward)
         self._observations.advance(lane, current[lane], observation)
         current[lane] = observation
-        episode_return[lane] += reward
-        ids = lane.start + np.flatnonzero(terminated | truncated)
+        (ended,) = (terminated | truncated).nonzero()
+        ids = lane.start + ended
         if len(ids):
             self._final_observations.append(self._observations.look_up(ids, current[ids]))
-            self._episode_returns.append(episode_return[ids])
             if carry is not None:
                 self._final_carries.append(carry[ids])
         return ids
 
     def start_episodes(self, ids: np.ndarray, observation: np.ndarray) -> None:
         """Start new episodes in environments `ids` from the encoded observations of a reset."""
-        current, _, episode_return, carry = self.state
+        current, _, _, carry = self.state
         current[ids] = observation
         self._observations.start_episodes(ids, observation)
-        episode_return[ids] = 0.0
         if carry is not None:
             carry[ids] = 0.0
 
-    def samples(self, distribution: Distribution, free: np.ndarray) -> Samples:
+    def samples(
+        self, distribution: Distribution, free: np.ndarray, segment: SegmentSteps | None = None
+    ) -> Samples:
         """Return all samples, once every lane has made its last step.
 
-        This also brings the ages in `state` up to date.
+        This also brings the ages and the returns in `state` up to date.
 
         Args:
             distribution: Distribution that the actions were sampled from.
             free: Parameters of the distribution that do not depend on the state.
+            segment: Object that made the steps, if rewards were left for the end.
         """
         arrays, observations = self._arrays, self._observations
         current = self.state.observation
@@ -122,20 +124,22 @@ class RolloutBuffer:
         ended = arrays["terminated"] | arrays["truncated"]
         age = ages(self.state.age, ended)
         np.copyto(self.state.age, np.where(ended[-1], 0, age[-1] + 1))
+        reward = arrays["reward"] if segment is None else segment.rewards(arrays["action"])
+        episode_return = add_up(self.state.episode_return, reward, ended)
         params = distribution.params(arrays["outputs"], free)
         return Samples(
             observation=observations.rebuild(observations.recorded()),
             raw_observation=observations.raw["observation"],
             action=arrays["action"],
             log_q=distribution.log_prob(params, arrays["action"]),
-            reward=arrays["reward"],
+            reward=reward,
             terminated=arrays["terminated"],
             truncated=arrays["truncated"],
             age=age,
             final_at=np.argwhere(ended),
             final_observation=observations.rebuild(final),
             last_observation=observations.rebuild(last),
-            episode_return=np.concatenate([np.zeros(0), *self._episode_returns]),
+            episode_return=episode_return,
             episode_length=age[ended] + 1,
             carries=self._carries(),
         )
@@ -146,6 +150,24 @@ class RolloutBuffer:
             return None
         final = np.concatenate([last[:0], *self._final_carries])
         return Carries(self._arrays["carry"], final, last.copy())
+
+
+def add_up(total: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    """Return the return of each episode that ended, in order, and bring `total` up to date.
+
+    Args:
+        total: Return of each environment's episode so far; it changes in place.
+        reward: Rewards, (time, env).
+        ended: Whether each step ended its episode, (time, env).
+    """
+    finished = [total[:0]]
+    some_end = np.logical_or.reduce(ended, axis=1)
+    for step, ends, some in zip(reward, ended, some_end, strict=True):
+        total += step
+        if some:
+            finished.append(total[ends])
+            total[ends] = 0.0
+    return np.concatenate(finished)
 
 
 def ages(first: np.ndarray, ended: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ Active = Bool[np.ndarray, " env"]
 """Whether each environment takes part in a step."""
 
 
-class StepResult(Protocol):
+class Transition(Protocol):
     """Result of a step of a batch: arrays whose first axis is the environment."""
 
     @property
@@ -31,8 +31,8 @@ class StepResult(Protocol):
         ...
 
     @property
-    def reward(self) -> Float[np.ndarray, " env"]:
-        """Rewards of the step."""
+    def reward(self) -> Float[np.ndarray, " env"] | None:
+        """Rewards of the step; None if they are computed later."""
         ...
 
     @property
@@ -43,6 +43,15 @@ class StepResult(Protocol):
     @property
     def truncated(self) -> Bool[np.ndarray, " env"]:
         """Whether the step ended the episode early, for example at a time limit."""
+        ...
+
+
+class StepResult(Transition, Protocol):
+    """Result of a step with its rewards."""
+
+    @property
+    def reward(self) -> Float[np.ndarray, " env"]:
+        """Rewards of the step."""
         ...
 
 
@@ -127,6 +136,30 @@ class Divisible(Protocol):
 
     def restore(self, ids: Ids, snapshot: Snapshot, /) -> Observation:
         """Restore a snapshot in environments `ids` and return its observations."""
+        ...
+
+
+class SegmentSteps(Protocol):
+    """Steps of a batch whose rewards are computed together at the end."""
+
+    def step(self, actions: Actions, /) -> Transition:
+        """Advance all environments by one step.
+
+        Its arrays may change when an episode starts, so the caller copies them.
+        """
+        ...
+
+    def rewards(self, actions: Actions, /) -> Float[np.ndarray, "time env"]:
+        """Return the rewards of all steps, given their actions (time, env, ...)."""
+        ...
+
+
+@runtime_checkable
+class Segmented(Protocol):
+    """Environments whose rewards may wait, so that less is done between two steps."""
+
+    def segment(self, steps: int, /) -> SegmentSteps | None:
+        """Return an object that makes the next `steps` steps; None if rewards cannot wait."""
         ...
 
 

@@ -48,7 +48,10 @@ class TimeEnvArrays:
 
 
 class ObservationBuffer:
-    """Observations along paths: normalized for the policy, and raw for running statistics.
+    """Observations along paths: raw for running statistics, and normalized for the policy.
+
+    Their stored form is the raw one. Normalizing all of them in the end gives the same bits as
+    storing what the policy saw, in one pass instead of one per step.
 
     Args:
         shape: Number of time steps and number of environments.
@@ -56,20 +59,17 @@ class ObservationBuffer:
     """
 
     def __init__(self, shape: tuple[int, int], normalize: Normalizer):
-        self._normalize = normalize
-        self.stored, self.raw = TimeEnvArrays(shape), TimeEnvArrays(shape)
+        self._normalize, self.raw = normalize, TimeEnvArrays(shape)
 
     def gather(self, t: int, lane: slice, observation: Any) -> Any:
         """Record the observations of a lane at time t and return them normalized."""
-        normalized = self._normalize(observation)
-        self.stored.write(t, lane, observation=normalized)
         self.raw.write(t, lane, observation=observation)
-        return normalized
+        return self._normalize(observation)
 
     def look_up(self, ids: np.ndarray, observation: Any) -> Any:
         """Return the current observations of environments `ids` in their stored form."""
         del ids
-        return self._normalize(observation)
+        return observation
 
     def advance(self, lane: slice, old: Any, new: Any) -> None:
         """Replace the current observations of a lane after a step."""
@@ -79,11 +79,11 @@ class ObservationBuffer:
 
     def recorded(self) -> Any:
         """Return all recorded observations in their stored form."""
-        return self.stored["observation"]
+        return self.raw["observation"]
 
     def rebuild(self, stored: Any) -> Any:
         """Return normalized observations from their stored form."""
-        return stored
+        return self._normalize(stored)
 
 
 class PictureBuffer(ObservationBuffer):
@@ -101,6 +101,7 @@ class PictureBuffer(ObservationBuffer):
     def __init__(self, shape: tuple[int, int], normalize: Normalizer, first: np.ndarray):
         super().__init__(shape, normalize)
         (steps, num_envs), (stack, *frame) = shape, first.shape[1:]
+        self._stored = TimeEnvArrays(shape)
         self._raw_interval = -(-steps * num_envs // FRAMES_FOR_STATISTICS)
         self.raw = TimeEnvArrays((-(-steps // self._raw_interval), num_envs))
         self._size = steps * num_envs + steps * num_envs // RESERVE
@@ -119,7 +120,7 @@ class PictureBuffer(ObservationBuffer):
             frame = observation[:, raw_t % observation.shape[1]]
             self.raw.write(raw_t, lane, observation=frame)
         index = self._index[lane]
-        self.stored.write(t, lane, observation=index)
+        self._stored.write(t, lane, observation=index)
         return self._store.frames[index]
 
     def look_up(self, ids: np.ndarray, observation: np.ndarray) -> np.ndarray:
@@ -152,6 +153,10 @@ class PictureBuffer(ObservationBuffer):
         """Replace the current stacks of environments `ids` by stacks of new frames."""
         frames = self._normalize(observation).reshape(-1, *observation.shape[2:])
         self._index[ids] = self._store.add(frames).reshape(observation.shape[:2])
+
+    def recorded(self) -> np.ndarray:
+        """Return the frame indices of all recorded stacks."""
+        return self._stored["observation"]
 
     def rebuild(self, stored: np.ndarray) -> Stacks:
         """Return stacks from their frame indices."""
@@ -216,7 +221,8 @@ class SeveralBuffer(ObservationBuffer):
     def rebuild(self, stored: Inputs) -> Inputs:
         """Return normalized observations from their stored form."""
         pairs = zip(self._pictures, stored.pictures, strict=True)
-        return Inputs(tuple(buffer.rebuild(picture) for buffer, picture in pairs), stored.rows)
+        pictures = tuple(buffer.rebuild(picture) for buffer, picture in pairs)
+        return Inputs(pictures, self._rows.rebuild(stored.rows))
 
 
 def make_observation_buffer(

@@ -22,7 +22,14 @@ from trellis.policies.normalizer import Normalizer
 from trellis.policies.policy import Policy
 from trellis.rng import Purpose, stream
 from trellis.sampling.buffers import RolloutBuffer
-from trellis.sampling.environment import Divisible, Lanes, Steppable, StepResult
+from trellis.sampling.environment import (
+    Divisible,
+    Lanes,
+    Segmented,
+    SegmentSteps,
+    Steppable,
+    Transition,
+)
 from trellis.sampling.lanes import Lookout, join_samples, join_states, run_lanes, state_of_lane
 from trellis.sampling.samples import PathState, Samples
 from trellis.spaces import Encoder
@@ -126,7 +133,8 @@ class SinglePath:
         """Collect the samples of a batch, or of one lane, in this thread."""
         policy, distribution, encode = self._policy, self._policy.distribution, self._encode
         weights, free = policy.unflatten(theta)
-        lanes = env if isinstance(env, Lanes) else _OneLane(env)
+        segment = env.segment(self._steps) if isinstance(env, Segmented) else None
+        lanes = env if isinstance(env, Lanes) else _OneLane(env.num_envs, segment or env)
         buffer = RolloutBuffer(state, self._steps, normalize)
         for t in range(self._steps + 1):
             lookout.check()
@@ -144,7 +152,7 @@ class SinglePath:
                     action = distribution.sample(params, noise[t, lane])
                     buffer.add_action(t, lane, outputs, action, carry)
                     lanes.send(index, action)
-        return buffer.samples(distribution, free), buffer.state
+        return buffer.samples(distribution, free, segment), buffer.state
 
     def _stream(
         self, purpose: Purpose, iteration: int, lane: int | None = None
@@ -174,12 +182,12 @@ class _Seeds:
 class _OneLane:
     """All environments of a batch as one lane."""
 
-    def __init__(self, env: Steppable):
+    def __init__(self, num_envs: int, env: Steppable | SegmentSteps):
         self._env = env
-        self.lanes = (slice(0, env.num_envs),)
+        self.lanes = (slice(0, num_envs),)
 
     def send(self, _: int, actions: np.ndarray) -> None:
         self._actions = actions
 
-    def receive(self, _: int) -> StepResult:
+    def receive(self, _: int) -> Transition:
         return self._env.step(self._actions)

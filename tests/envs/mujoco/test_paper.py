@@ -82,7 +82,7 @@ def test_swimmers_velocity_is_that_of_its_centre_of_mass():
 @pytest.mark.parametrize("env_id", [HOPPER, WALKER])
 def test_falling_ends_the_episode_and_the_bonus(env_id):
     env = started(env_id)
-    physics = env._physics.rows(env._physics.coordinates[:4].copy(), np.arange(4))
+    physics = env.physics.rows(env.physics.coordinates[:4].copy(), np.arange(4))
     limit = env.options.healthy_angle_range[1]
     physics.qpos[0, 1] = env.options.healthy_z_range[0] - 0.01
     physics.qpos[1, 2] = limit + 0.01
@@ -96,10 +96,10 @@ def test_falling_ends_the_episode_and_the_bonus(env_id):
 
 def stand(env: MujocoBatch, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Hold the first pose; return penalties and forces under the feet, (steps, envs)."""
-    touch = env._physics.derived["touch"]
+    touch = env.physics.derived["touch"]
     penalty, force = [], []
     for _ in range(steps):
-        qpos, qvel = env._physics.qpos[:, 3:], env._physics.qvel[:, 3:]
+        qpos, qvel = env.physics.qpos[:, 3:], env.physics.qvel[:, 3:]
         env.step(-0.5 * qpos - 0.03 * qvel)
         penalty.append(-env.info["reward_impact"])
         force.append(touch.sum(axis=1))
@@ -154,7 +154,7 @@ def test_the_physics_stays_bounded(env_id, kind):
         upright = np.abs(axes.reshape(16, -1, 3, 3)[:, feet, 2, 2])
         deepest = min(deepest, (height[:, feet, 2] - half * upright - radius).min(initial=0.0))
     assert not batch.warning[..., 0].any()
-    assert np.abs(env._physics.qvel).max() < 150
+    assert np.abs(env.physics.qvel).max() < 150
     assert deepest > -0.12
 
 

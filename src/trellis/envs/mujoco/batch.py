@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from trellis.envs.batch import BatchEnv, Restorability, Snapshot, Step
 from trellis.envs.errors import EnvError, EnvRaisedError
 from trellis.envs.mujoco.contact_batch import ContactBatch
+from trellis.envs.mujoco.segment import Segment
 from trellis.envs.mujoco.task import Batch, MujocoTask, Physics, SimulationError, Values, model_path
 
 # pyright: reportAttributeAccessIssue=false
@@ -72,7 +73,7 @@ class MujocoBatch(BatchEnv):
         first = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_TIME.value)
         split, last = first + self.model.nq, first + self.model.nq + self.model.nv
         self._coordinates = slice(first, last)
-        self._physics = Physics(
+        self.physics = Physics(
             self._state[:, first:last],
             self._state[:, first:split],
             self._state[:, split:last],
@@ -83,11 +84,11 @@ class MujocoBatch(BatchEnv):
             float(-self.model.opt.gravity[2] * self.model.body_mass.sum()),
             np.zeros((num_envs, 2)),
         )
-        self._observation = task.observe(self._physics, self.options)
+        self._observation = task.observe(self.physics, self.options)
         self._never = np.zeros(num_envs, bool)
         self._never.flags.writeable = False
         self._renderer: mujoco.Renderer | None = None
-        self.seconds_per_step = self._physics.seconds
+        self.seconds_per_step = self.physics.seconds
         limited = self.model.actuator_ctrllimited.astype(bool)
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
         low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
@@ -129,17 +130,17 @@ class MujocoBatch(BatchEnv):
         self._state[ids, self._coordinates] = coordinates
         if self.task.forward_at_reset and ids.size:
             self._run(self._batch.forward, np.unique(ids))  # MuJoCo requires ascending order
-        rows = self._physics.rows(coordinates, ids)
+        rows = self.physics.rows(coordinates, ids)
         observation = self.task.observe(rows, self.options)
         if self.task.position is not None:
-            self._physics.position[ids] = self.task.position(rows, self.model, self.options)
+            self.physics.position[ids] = self.task.position(rows, self.model, self.options)
         self._observation[ids] = observation
         return observation
 
     def _step(self, actions: Values, active: NDArray[np.bool_]) -> Step:
         everyone = active is self._all_active or bool(active.all())
         position = self.task.position
-        before = (self._physics.qpos if position is None else self._physics.position).copy()
+        before = (self.physics.qpos if position is None else self.physics.position).copy()
         ids = None if everyone else np.flatnonzero(active)
         rows = slice(None) if ids is None else ids
         if everyone:
@@ -148,11 +149,11 @@ class MujocoBatch(BatchEnv):
             self._ctrl[rows] = actions[rows]
         self._run(self._batch.step, ids, nstep=self.options.frame_skip)
         if position is not None:
-            moved = position(self._physics, self.model, self.options)
-            self._physics.position[rows] = moved[rows]
-        observation = self.task.observe(self._physics, self.options)
+            moved = position(self.physics, self.model, self.options)
+            self.physics.position[rows] = moved[rows]
+        observation = self.task.observe(self.physics, self.options)
         reward, terminated, self.info = self.task.outcome(
-            self._physics, before, actions, self.options
+            self.physics, before, actions, self.options
         )
         if not everyone:
             idle = ~active
@@ -162,10 +163,29 @@ class MujocoBatch(BatchEnv):
         np.copyto(self._observation, observation)
         return Step(observation, reward, terminated, self._never)
 
+    def segment(self, steps: int) -> Segment | None:
+        """Return steps whose rewards are computed together; None if the task does not allow it."""
+        return None if self.task.terminated is None else Segment(self, steps)
+
+    def advance(self, actions: Values) -> tuple[Values, NDArray[np.bool_]]:
+        """Advance all environments of a `Segment`; return observations and terminations."""
+        assert self.task.terminated is not None
+        self._ctrl[...] = actions
+        self._run(self._batch.step, None, nstep=self.options.frame_skip)
+        self.elapsed += 1
+        self._observation = observation = self.task.observe(self.physics, self.options)
+        self.check_finite("observation", observation)
+        return observation, self.task.terminated(self.physics, self.options)
+
+    def truncated(self) -> NDArray[np.bool_]:
+        """Return whether each environment has reached its time limit."""
+        limit = self.max_episode_steps
+        return self._never if limit is None else np.greater_equal(self.elapsed, limit)
+
     def _snapshot(self, ids: NDArray[np.int64]) -> Snapshot:
         snapshot = {"state": self._state[ids], "observation": self._observation[ids]}
         if self.task.position is not None:
-            snapshot["position"] = self._physics.position[ids]
+            snapshot["position"] = self.physics.position[ids]
         return snapshot
 
     def _restore(self, ids: NDArray[np.int64], snapshot: Snapshot) -> Values:
@@ -184,7 +204,7 @@ class MujocoBatch(BatchEnv):
         self._state[ids] = state
         self._observation[ids] = observation
         if self.task.position is not None:
-            self._physics.position[ids] = snapshot["position"]
+            self.physics.position[ids] = snapshot["position"]
         return np.array(observation)
 
     def require_possible(self, snapshot: Snapshot) -> None:

@@ -31,7 +31,7 @@ def clipped_coordinates(physics: Physics, o: TaskOptions) -> Values:
 
 def control_cost(actions: Values, weight: float) -> Values:
     """Return the control cost weight·‖action‖², in the precision of the actions."""
-    return weight * np.square(actions).sum(axis=1)
+    return weight * np.add.reduce(np.square(actions), axis=1)
 
 
 class Progress(NamedTuple):
@@ -67,8 +67,7 @@ def progress(physics: Physics, before: Values, actions: Values, o: TaskOptions) 
 def runner_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
     """Return the reward of a runner: forward velocity minus control cost, without termination."""
     moved = progress(physics, before, actions, o)
-    never = np.zeros(len(moved.x), bool)
-    return Outcome(moved.forward - moved.cost, never, Reported(moved.report))
+    return Outcome(moved.forward - moved.cost, never(physics, o), Reported(moved.report))
 
 
 def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
@@ -82,8 +81,7 @@ def swimmer_outcome(physics: Physics, before: Values, actions: Values, o: TaskOp
         more = {"y_position": y, "y_velocity": speed, "distance_from_origin": distance}
         return moved.report() | more
 
-    never = np.zeros(len(y), bool)
-    return Outcome(moved.forward - moved.cost, never, Reported(report))
+    return Outcome(moved.forward - moved.cost, never(physics, o), Reported(report))
 
 
 def within(values: Values, limits: tuple[float, float]) -> NDArray[np.bool_]:
@@ -114,12 +112,24 @@ def is_healthy(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
 
     A coordinate that is not finite is not healthy.
     """
-    values, limits = physics.coordinates, getattr(o, "_limits", None)
+    values, limits = physics.coordinates[:, 1:], getattr(o, "_limits", None)
     if limits is None:
-        limits = o._limits = health_limits(o, values.shape[1])
+        low, high = health_limits(o, physics.coordinates.shape[1])
+        limits = o._limits = low[1:], high[1:]
     inside = values > limits[0]
     inside &= values < limits[1]
-    return np.logical_and.reduce(inside[:, 1:], axis=1)
+    return np.logical_and.reduce(inside, axis=1)
+
+
+def never(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
+    """Return False for each body, of a task that has no terminal states."""
+    del o
+    return np.zeros(len(physics.qpos), bool)
+
+
+def walker_terminated(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
+    """Return whether each hopper or walker is unhealthy, if this ends an episode."""
+    return ~is_healthy(physics, o) if o.terminate_when_unhealthy else never(physics, o)
 
 
 def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOptions) -> Outcome:
@@ -136,5 +146,7 @@ def walker_outcome(physics: Physics, before: Values, actions: Values, o: TaskOpt
         above = z - physics.initial_qpos[1]
         return moved.report() | {"z_distance_from_origin": above, "reward_survive": survive}
 
-    terminated = ~healthy & o.terminate_when_unhealthy
-    return Outcome(moved.forward + survive - moved.cost, terminated, Reported(report))
+    terminated = ~healthy if o.terminate_when_unhealthy else np.zeros_like(healthy)
+    reward = moved.forward + survive
+    reward -= moved.cost
+    return Outcome(reward, terminated, Reported(report))

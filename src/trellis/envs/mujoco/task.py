@@ -153,6 +153,9 @@ class MujocoTask:
     """Function (physics, model, options) -> derived position of each body. Its value before a step
     takes the place of qpos in `outcome`. It is not a function of the state, so snapshots hold it.
     """
+    terminated: Callable[[Physics, TaskOptions], NDArray[np.bool_]] | None = None
+    """Function (physics, options) -> the `terminated` of `outcome`. Only for tasks whose `outcome`
+    depends on qpos, qvel and actions alone: rewards of many steps are then computed together."""
     load: Callable[[str, TaskOptions], "mujoco.MjModel"] = lambda path, _: (
         mujoco.MjModel.from_xml_path(path)
     )

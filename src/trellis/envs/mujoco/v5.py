@@ -36,9 +36,11 @@ from trellis.envs.mujoco.pendulums import (
 from trellis.envs.mujoco.runners import (
     clipped_coordinates,
     coordinates,
+    never,
     runner_outcome,
     swimmer_outcome,
     walker_outcome,
+    walker_terminated,
 )
 from trellis.envs.mujoco.starts import normal_start, uniform_start
 from trellis.envs.mujoco.task import MujocoTask
@@ -63,6 +65,7 @@ _walker = functools.partial(
     start=uniform_start,
     observe=clipped_coordinates,
     outcome=walker_outcome,
+    terminated=walker_terminated,
 )
 _HUMANOID = {
     "ctrl_cost_weight": 0.1,
@@ -143,6 +146,7 @@ TASKS = {
         start=uniform_start,
         observe=functools.partial(coordinates, hidden=2),
         outcome=swimmer_outcome,
+        terminated=never,
         options={**_RUNNER, "ctrl_cost_weight": 1e-4},
     ),
     "HalfCheetah-v5": MujocoTask(
@@ -151,6 +155,7 @@ TASKS = {
         start=normal_start,
         observe=coordinates,
         outcome=runner_outcome,
+        terminated=never,
         options={**_RUNNER, "ctrl_cost_weight": 0.1},
     ),
     "Hopper-v5": _walker(
