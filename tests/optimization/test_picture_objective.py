@@ -10,6 +10,7 @@ pytest.importorskip("numba")
 from trellis.config import StepConfig
 from trellis.estimation.state_batch import StateBatch, cut
 from trellis.estimation.surrogate import Estimator
+from trellis.inputs import Inputs
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.objective import LocalObjective
 from trellis.optimization.picture_objective import PictureObjective
@@ -18,11 +19,21 @@ from trellis.optimization.step import take_step
 from trellis.optimization.trust_region import TrustRegion
 from trellis.policies.convolutions import ConvNet
 from trellis.policies.distributions import Categoricals, DiagGaussian
+from trellis.policies.networks import MLP
 from trellis.policies.policy import Policy
+from trellis.policies.several import SeveralNetwork, VectorEncoder
 from trellis.sampling.frames import FrameStore, Stacks
 
 FACTORED = Policy(ConvNet((2, 14, 11), (3, 5), (4,), 5), Categoricals((3, 2)))
 GAUSSIAN = Policy(ConvNet((2, 14, 11), (20,), (), 2), DiagGaussian(2))
+SEEING = Policy(
+    SeveralNetwork(
+        (ConvNet((2, 14, 11), (3, 5), (), 4),),
+        (VectorEncoder(0, 3, MLP(3, (), 4)),),
+        MLP(8, (5,), 2),
+    ),
+    DiagGaussian(2),
+)
 N = 23
 
 
@@ -34,6 +45,8 @@ def data(policy: Policy, actions: int, *, stored: bool = False) -> tuple:
     if stored:
         store = FrameStore(2 * N, (14, 11))
         observation = Stacks(store.add(observation.reshape(-1, 14, 11)).reshape(N, 2), store)
+    if isinstance(policy.network, SeveralNetwork):
+        observation = Inputs((observation,), rng.standard_normal((N, 3)))
     action = rng.standard_normal((N, actions, 2))
     if isinstance(policy.distribution, Categoricals):
         action = rng.integers(0, 2, (N, actions, 2))
@@ -52,12 +65,14 @@ def data(policy: Policy, actions: int, *, stored: bool = False) -> tuple:
         (FACTORED, Estimator.SELF_NORMALIZED, Curvature.ANALYTIC),
         (GAUSSIAN, Estimator.IMPORTANCE, Curvature.ANALYTIC),
         (FACTORED, Estimator.IMPORTANCE, Curvature.EMPIRICAL),
+        (SEEING, Estimator.IMPORTANCE, Curvature.ANALYTIC),
     ],
-    ids=["factored", "gaussian", "empirical"],
+    ids=["factored", "gaussian", "empirical", "several inputs"],
 )
-def test_all_answers_equal_xlas(policy, estimator, curvature):
+@pytest.mark.parametrize("stored", [False, True], ids=["pictures", "stored"])
+def test_all_answers_equal_xlas(policy, estimator, curvature, stored):
     actions = 1 if curvature is Curvature.EMPIRICAL else 3
-    theta, v, _, chunks = data(policy, actions)
+    theta, v, _, chunks = data(policy, actions, stored=stored)
     problem = policy, estimator, curvature, theta, *chunks
     theirs = LocalObjective(*problem, entropy_bonus=0.1)
     ours = PictureObjective(*problem, entropy_bonus=0.1)

@@ -21,7 +21,8 @@ from trellis.arrays import Array
 from trellis.config import EstimationConfig
 from trellis.estimation import picture_critic
 from trellis.inputs import Inputs
-from trellis.policies.convolutions import ConvNet, is_compilable
+from trellis.policies.compiled_network import is_compilable
+from trellis.policies.convolutions import ConvNet
 from trellis.policies.networks import MLP, Network, unflatten
 from trellis.policies.several import SeveralNetwork
 from trellis.policies.several_build import several_network
@@ -115,10 +116,10 @@ class MLPCritic:
             lead, stack = observation.shape[:-3], observation.shape[-3:]
             rows, frames = split_frames(observation)
             rows = rows.reshape(-1, *(stack if frames is None else stack[:1]))
-            if frames is not None and is_compilable(network := self.network):
-                stored = np.asarray(frames)
-                values = picture_critic.predict(network, state["weights"], stored, rows)
-                return values.reshape(lead)
+        if frames is not None and is_compilable(network := self.network):
+            stored = jax.tree.map(np.asarray, frames)
+            values = picture_critic.predict(network, state["weights"], stored, rows)
+            return values.reshape(lead)
         n = len(rows)
         pieces = 1
         while pieces * PICTURES_AT_ONCE < n:  # powers of 2, so that few sizes are compiled
@@ -177,9 +178,9 @@ class MLPCritic:
         target, constant = np.asarray(target, np.float32), self.settings.critic_learning_rate
         # A rate that changes is an argument of the compiled program, which is compiled once.
         rate = None if learning_rate is None else np.float32(learning_rate)
-        if isinstance(frames, jax.Array) and is_compilable(network := self.network):
-            length, stored = constant if rate is None else float(rate), np.asarray(frames)
-            pictures = stored, observation, target, batches
+        if frames is not None and is_compilable(network := self.network):
+            length = constant if rate is None else float(rate)
+            pictures = jax.tree.map(np.asarray, frames), observation, target, batches
             new, loss = picture_critic.fit(network, length, state, *pictures)
         else:
             settings = self.network, constant, state

@@ -1,4 +1,4 @@
-"""Evaluates and fits the critic for pictures with numba's code (`CompiledConvNet`).
+"""Evaluates and fits the critic for pictures with numba's code (`compiled_network`).
 
 The computations are those of `critic.py`: V of every state, and Adam on minibatches. Pictures are
 computed in pieces, one thread per core. Sums are added in the order of the pieces, so they do not
@@ -6,12 +6,14 @@ depend on the number of threads.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 
 from trellis.policies.chunk_threads import in_threads
-from trellis.policies.compiled_convnet import CompiledConvNet, Weights, compiled
+from trellis.policies.compiled_network import CompiledNetwork, compiled_network
 from trellis.policies.convolutions import ConvNet
+from trellis.policies.several import SeveralNetwork
 
 PIECE = 64
 """Number of pictures that a thread computes together."""
@@ -19,36 +21,37 @@ DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 """Constants of Adam, as optax has them."""
 
 State = dict[str, np.ndarray]
+Picturing = ConvNet | SeveralNetwork
+"""Network with pictures among its inputs."""
 
 
-def predict(
-    network: ConvNet, vector: np.ndarray, frames: np.ndarray, index: np.ndarray
-) -> np.ndarray:
-    """Return V of stacks of frames, (n,).
+def predict(network: Picturing, vector: np.ndarray, frames: Any, observation: Any) -> np.ndarray:
+    """Return V of observations, (n,).
 
     Args:
         network: Network with one output.
         vector: Its weights.
-        frames: Frames as bytes, (m, height, width).
-        index: Frames of each stack, (n, frames).
+        frames: Frames as bytes, (m, height, width), or a tuple of such arrays.
+        observation: Observations with indices of frames in place of pictures.
     """
-    net = compiled(network)
+    net = compiled_network(network)
     weights = net.weights(vector)
 
-    def value_of(piece: np.ndarray) -> np.ndarray:
+    def value_of(piece: Any) -> np.ndarray:
         outputs, _ = net.forward(weights, net.load(frames, piece, vector.dtype))
         return outputs[:, 0]
 
-    pieces = [index[start : start + PIECE] for start in range(0, len(index), PIECE)]
+    starts = range(0, len(observation), PIECE)
+    pieces = [observation[start : start + PIECE] for start in starts]
     return np.concatenate([np.zeros(0, vector.dtype), *in_threads(value_of, pieces)])
 
 
 def fit(
-    network: ConvNet,
+    network: Picturing,
     learning_rate: float,
     state: State,
-    frames: np.ndarray,
-    index: np.ndarray,
+    frames: Any,
+    observation: Any,
     target: np.ndarray,
     batches: np.ndarray,
 ) -> tuple[State, float]:
@@ -58,18 +61,18 @@ def fit(
         network: Network with one output.
         learning_rate: Learning rate of Adam.
         state: State of the critic.
-        frames: Frames as bytes, (m, height, width).
-        index: Frames of each state, (n, frames).
+        frames: Frames as bytes, (m, height, width), or a tuple of such arrays.
+        observation: Observations with indices of frames in place of pictures.
         target: Returns, (n,).
         batches: States of each minibatch, (minibatches, size).
     """
     vector, mu, nu = (state[name].copy() for name in ("weights", "adam_mu", "adam_nu"))
     count, losses = int(state["adam_count"]), []
-    net, target = compiled(network), target.astype(vector.dtype)
+    net, target = compiled_network(network), target.astype(vector.dtype)
     for rows in batches:
         differentiated = functools.partial(_differentiated, net, net.weights(vector), frames)
         pieces = [rows[start : start + PIECE] for start in range(0, len(rows), PIECE)]
-        mine = [index[piece] for piece in pieces], [target[piece] for piece in pieces]
+        mine = [observation[piece] for piece in pieces], [target[piece] for piece in pieces]
         parts = list(in_threads(differentiated, *mine, [len(rows)] * len(pieces)))
         losses.append(sum(loss for loss, _ in parts))
         gradient = functools.reduce(np.add, (part for _, part in parts))
@@ -83,15 +86,15 @@ def fit(
 
 
 def _differentiated(
-    net: CompiledConvNet,
-    weights: Weights,
-    frames: np.ndarray,
-    index: np.ndarray,
+    net: CompiledNetwork,
+    weights: Any,
+    frames: Any,
+    observation: Any,
     target: np.ndarray,
     size: int,
 ) -> tuple[float, np.ndarray]:
     """Return the part of some pictures in the mean squared error of `size`, and its gradient."""
-    x = net.load(frames, index, target.dtype)
+    x = net.load(frames, observation, target.dtype)
     outputs, kept = net.forward(weights, x)
     error = outputs[:, 0] - target
     cotangent = (error * target.dtype.type(2.0 / size))[:, None]

@@ -1,8 +1,8 @@
 """Implements `Objective` for policies on pictures whose network numba compiles.
 
-The network runs in `CompiledConvNet`, chunk by chunk, in one thread per core. What follows its
-outputs (log-probabilities, KL, the metric M) is a small compiled JAX program per chunk. Products
-with F have the form of `fisher.py`:
+`compiled_network` has the functions of the network, which run chunk by chunk, in one thread per
+core. What follows its outputs (log-probabilities, KL, the metric M) is a small compiled JAX program
+per chunk. Products with F have the form of `fisher.py`:
 
     F v = Σ Jᵀ M J v        J = ∂μ/∂outputs · ∂outputs/∂θ
 
@@ -30,8 +30,7 @@ from trellis.optimization.fisher import weighted_metric_product
 from trellis.optimization.objective import Maximum, Start
 from trellis.optimization.rules import Curvature
 from trellis.policies.chunk_threads import in_threads
-from trellis.policies.compiled_convnet import Activations, Weights, compiled
-from trellis.policies.convolutions import ConvNet
+from trellis.policies.compiled_network import as_frames, compiled_network, is_compilable
 from trellis.policies.networks import num_weights
 from trellis.policies.policy import Policy
 
@@ -44,7 +43,7 @@ class _Linear(NamedTuple):
 
     outputs: np.ndarray
     """Outputs of the network."""
-    kept: Activations
+    kept: Any
     """Activations of the network."""
 
 
@@ -52,7 +51,7 @@ class PictureObjective:
     """Objective over chunks of pictures in this process.
 
     Args:
-        policy: The policy; its network is a `ConvNet`.
+        policy: The policy; `is_compilable` holds for its network.
         estimator: How the actions of a state are weighted.
         curvature: Curvature of the update rule.
         theta: θ_old.
@@ -74,10 +73,10 @@ class PictureObjective:
         entropy_bonus: float = 0.0,
         kept_bytes: int = KEPT_BYTES,
     ):
-        assert isinstance(policy.network, ConvNet)
+        assert is_compilable(policy.network)
         self._policy, self._estimator, self._curvature = policy, estimator, curvature
         self._bonus, self._kept_bytes = entropy_bonus, kept_bytes
-        self._net, self._size = compiled(policy.network), num_weights(policy.network)
+        self._net, self._size = compiled_network(policy.network), num_weights(policy.network)
         self._theta = np.asarray(theta)
         self._weights, self._free = self._split(self._theta)
         self._chunks, self._fisher_chunks = _cut(chunks), _cut(fisher_chunks)
@@ -165,15 +164,15 @@ class PictureObjective:
     def _forward(self, chunk: "_Chunk") -> _Linear:
         return _Linear(*self._net.forward(self._weights, self._load(chunk)))
 
-    def _load(self, chunk: "_Chunk") -> np.ndarray:
-        return self._net.load(chunk.frames, chunk.stacks, self._theta.dtype)
+    def _load(self, chunk: "_Chunk") -> Any:
+        return self._net.load(chunk.frames, chunk.observation, self._theta.dtype)
 
-    def _pull(self, x: np.ndarray, kept: Activations, cotangent: Array, free: Array) -> np.ndarray:
+    def _pull(self, x: Any, kept: Any, cotangent: Array, free: Array) -> np.ndarray:
         """Return the gradient by θ, given cotangents of outputs and free parameters."""
         by_weights = self._net.gradient(self._weights, x, kept, np.array(cotangent))
         return np.concatenate([by_weights, np.asarray(free)])
 
-    def _split(self, vector: np.ndarray) -> tuple[Weights, np.ndarray]:
+    def _split(self, vector: np.ndarray) -> tuple[Any, np.ndarray]:
         """Return the weights of the network and the free parameters of the distribution."""
         return self._net.weights(vector), vector[self._size :]
 
@@ -187,10 +186,10 @@ class PictureObjective:
 class _Chunk(NamedTuple):
     """Chunk of states."""
 
-    frames: np.ndarray
-    """All frames, (m, height, width)."""
-    stacks: np.ndarray
-    """Frames of each state, (n, frames)."""
+    frames: Any
+    """All frames, (m, height, width), or a tuple of such arrays."""
+    observation: Any
+    """The states, with indices of frames in place of pictures."""
     batch: StateBatch
     """The states, without observations."""
 
@@ -200,13 +199,11 @@ def _cut(chunks: Chunks) -> list[_Chunk]:
     found = []
     for position in range(int(chunks.count)):
         batch = jax.tree.map(lambda leaf, i=position: np.asarray(leaf[i]), chunks.batch)
-        if chunks.frames is None:
-            frames = batch.observation.reshape(-1, *batch.observation.shape[2:])
-            index = np.arange(len(frames), dtype=np.int32)
-            index = index.reshape(batch.observation.shape[:2])
-        else:
-            frames, index = np.asarray(chunks.frames), batch.observation
-        found.append(_Chunk(frames, index, batch._replace(observation=None)))
+        frames, observation = chunks.frames, batch.observation
+        if frames is None:
+            frames, observation = as_frames(observation)
+        frames = jax.tree.map(np.asarray, frames)
+        found.append(_Chunk(frames, observation, batch._replace(observation=None)))
     return found
 
 

@@ -23,7 +23,7 @@ from trellis.optimization.picture_objective import PictureObjective
 from trellis.optimization.rules import Curvature, StepSize, rule_of
 from trellis.optimization.solved_step import require_tractable, take_solved_step
 from trellis.optimization.step import AS_CONFIGURED, StepInfo, StepInputs, take_step
-from trellis.policies.convolutions import is_compilable
+from trellis.policies.compiled_network import is_compilable
 from trellis.policies.policy import Policy
 from trellis.policies.sequences import sequence_length
 

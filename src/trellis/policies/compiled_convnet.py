@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trellis.policies import dense
 from trellis.policies.networks import num_weights, unflatten
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ class CompiledConvNet:
     """
 
     def __init__(self, network: "ConvNet"):
-        from trellis.policies.kernels.convolution import layout, padded
+        from trellis.policies.kernels.convolution import layout, needed, padded
 
-        self.network, pictures = network, network.pictures
+        self.network = network
         self._layouts = [
-            layout(inputs, outputs[0], planar=index == 0)
-            for index, (inputs, outputs) in enumerate(pairwise(pictures))
+            layout(*shapes, planar=index == 0)
+            for index, shapes in enumerate(pairwise(needed(network.pictures)))
         ]
         self._pixels, self._size = math.prod(network.inputs), num_weights(network)
         self._is_padded = any(padded(count) != count for count in network.channels)
@@ -87,7 +88,7 @@ class CompiledConvNet:
 
         count = len(self.network.channels)
         kernels, biases = list(weights[: 2 * count : 2]), list(weights[1 : 2 * count : 2])
-        dense = list(weights[2 * count :])
+        layers = list(weights[2 * count :])
         for index, bias in enumerate(biases if self._is_padded else ()):
             more = padded(len(bias)) - len(bias)
             if more:
@@ -98,13 +99,13 @@ class CompiledConvNet:
                         kernels[index + 1], [(0, 0), (0, 0), (0, more), (0, 0)]
                     )
                 else:
-                    matrix = dense[0].reshape(-1, len(bias), dense[0].shape[1])
+                    matrix = layers[0].reshape(-1, len(bias), layers[0].shape[1])
                     matrix = np.pad(matrix, [(0, 0), (0, more), (0, 0)])
-                    dense[0] = matrix.reshape(-1, matrix.shape[-1])
+                    layers[0] = matrix.reshape(-1, matrix.shape[-1])
         return Weights(
             [np.ascontiguousarray(kernel) for kernel in kernels],
             [np.ascontiguousarray(bias) for bias in biases],
-            dense,
+            layers,
         )
 
     def load(self, frames: np.ndarray, index: np.ndarray, dtype: Any) -> np.ndarray:
@@ -138,15 +139,9 @@ class CompiledConvNet:
 
     def forward(self, weights: Weights, x: np.ndarray) -> tuple[np.ndarray, Activations]:
         """Return the outputs for pictures from `load`, and all activations."""
-        convolved, hidden = self.convolve(weights, x), []
-        x = convolved[-1]
-        *pairs, (last, last_bias) = _pairs(weights.dense)
-        for matrix, bias in pairs:
-            x = x @ matrix
-            x += bias
-            np.tanh(x, out=x)
-            hidden.append(x)
-        return x @ last + last_bias, Activations(convolved, hidden)
+        convolved = self.convolve(weights, x)
+        outputs, hidden = dense.forward(weights.dense, convolved[-1])
+        return outputs, Activations(convolved, hidden)
 
     def tangent(
         self, weights: Weights, direction: Weights, x: np.ndarray, kept: Activations
@@ -166,15 +161,8 @@ class CompiledConvNet:
             offsets = layer.windows, layer.taps, layer.outputs
             push_tangent(x, moved, *offsets, *matrices, bias_change, active, out)
             moved = out
-        *pairs, (last, _) = _pairs(weights.dense)
-        *changes, (last_change, last_bias) = _pairs(direction.dense)
-        x = kept.convolved[-1]
-        for (matrix, _), (change, bias_change), result in zip(
-            pairs, changes, kept.hidden, strict=True
-        ):
-            moved = (moved @ matrix + x @ change + bias_change) * (1.0 - result * result)
-            x = result
-        return moved @ last + x @ last_change + last_bias
+        last = kept.convolved[-1]
+        return dense.tangent(weights.dense, direction.dense, last, kept.hidden, moved)
 
     def gradient(
         self, weights: Weights, x: np.ndarray, kept: Activations, cotangent: np.ndarray
@@ -187,14 +175,9 @@ class CompiledConvNet:
         like = [w for pair in zip(*weights[:2], strict=True) for w in pair] + weights.dense
         found = [np.empty_like(w) for w in like] if self._is_padded else parts
         count = 2 * len(weights.kernels)
-        inputs = [kept.convolved[-1], *kept.hidden]
-        for index, (matrix, _) in reversed(list(enumerate(_pairs(weights.dense)))):
-            value = inputs[index]
-            np.matmul(value.T, cotangent, out=found[count + 2 * index])
-            np.sum(cotangent, axis=0, out=found[count + 2 * index + 1])
-            cotangent = cotangent @ matrix.T
-            if index:
-                cotangent *= 1.0 - value * value
+        cotangent = dense.gradient(
+            weights.dense, kept.convolved[-1], kept.hidden, cotangent, found[count:]
+        )
         below = [x, *kept.convolved[:-1]]
         for index in reversed(range(len(below))):
             layer, kernel, active = self._layouts[index], weights.kernels[index], kept[0][index]
@@ -226,8 +209,3 @@ class CompiledConvNet:
 def compiled(network: "ConvNet") -> CompiledConvNet:
     """Return the compiled functions of a network."""
     return CompiledConvNet(network)
-
-
-def _pairs(dense: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the dense layers as (matrix, bias)."""
-    return list(zip(dense[::2], dense[1::2], strict=True))

@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -152,15 +152,6 @@ class ConvNet:
         padded = net.pad(weights)
         x = net.convolve(padded, net.load(frames, index, weights[0].dtype))[-1]
         return self.dense.apply(padded.dense, x.reshape(*lead, -1))
-
-
-def is_compilable(network: Any) -> TypeGuard[ConvNet]:
-    """Return whether numba runs a network's derivatives; elsewhere than on a CPU, XLA does."""
-    if not isinstance(network, ConvNet) or not has_numba():
-        return False
-    import jax  # Here, because acting needs NumPy only.
-
-    return jax.default_backend() == "cpu"
 
 
 def byte_scale(dtype: Any) -> float:

@@ -6,6 +6,7 @@ last and are padded to a multiple of 16; `tile_product.py` does the arithmetic.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,18 +42,32 @@ def padded(channels: int) -> int:
     return -(-channels // LANES) * LANES
 
 
+def needed(pictures: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return the shapes of pictures without what the windows of the next convolution do not reach.
+
+    The paper's first result is 25×19, and the second convolution reaches 24×18 of it.
+
+    Args:
+        pictures: Shapes (channels, height, width) before the first convolution and after each.
+    """
+    shapes = [pictures[-1]]
+    for channels, *_ in reversed(pictures[1:-1]):
+        rows, columns = (STRIDE * (side - 1) + KERNEL for side in shapes[-1][1:])
+        shapes.append((channels, rows, columns))
+    return [pictures[0], *reversed(shapes)]
+
+
 @functools.lru_cache
-def layout(inputs: tuple[int, int, int], channels: int, *, planar: bool) -> Layout:
+def layout(inputs: tuple[int, int, int], outputs: tuple[int, int, int], *, planar: bool) -> Layout:
     """Return the layout of a convolution.
 
     Args:
         inputs: Channels, height and width of the input.
-        channels: Channels of the result.
+        outputs: Channels, rows and columns of the result, from `needed`.
         planar: Whether the input is (channels, height, width), as frames are; otherwise it is
             (height, width, padded channels).
     """
-    depth, height, width = inputs
-    rows, columns = ((side - KERNEL) // STRIDE + 1 for side in (height, width))
+    (depth, height, width), (channels, rows, columns) = inputs, outputs
     wide, deep = (1, height * width) if planar else (padded(depth), 1)
     down, out = width * wide, padded(channels)
     r, c = np.arange(rows)[:, None], np.arange(columns)
