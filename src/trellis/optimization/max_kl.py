@@ -12,6 +12,10 @@ so that the trust region has about the size of the unit ball. SLSQP stops where 
 gain by less than `TOLERANCE` of what the linear model of L promises in the trust region. L is not
 concave, so the best result over several starts is taken.
 
+Few states are at their bound in the end, so constraints are generated: SLSQP gets those of the
+chosen states, the states that violate theirs most are added, and so on until none does. The mean KL
+is bounded, too. This follows from all constraints together, and limits the first steps.
+
 The step is then shortened until the constraints hold for the θ that is returned, after it is
 rounded to the dtype of θ_old.
 """
@@ -38,6 +42,10 @@ STARTS = 3
 """Number of starts: θ_old, then random points within the constraints."""
 ITERATIONS = 200
 """Largest number of iterations of SLSQP."""
+ADDED_STATES = 64
+"""Number of states whose constraints are added at a time."""
+VIOLATION = 1e-7
+"""Relative violation of a constraint up to which it is not added."""
 BISECTIONS = 40
 """Halvings in search of the longest step that rounds to inside the constraints."""
 
@@ -64,12 +72,17 @@ class _Problem(NamedTuple):
     """States of the surrogate."""
     old_log_prob: Array
     """log π_old of their actions."""
+    constrained: "_Constrained"
+    """All states of the constraint."""
+
+
+class _Constrained(NamedTuple):
+    """States whose KL is bounded."""
+
     observation: Array
-    """States of the constraint."""
+    """Observations of these states."""
     old_params: Any
     """Their distribution under θ_old."""
-    max_kl: float
-    """Bound δ on the KL of every state."""
 
 
 def maximize(
@@ -113,19 +126,15 @@ class _Solver:
         self._kl_weight = batch.kl_weight[constrained]
         observation = batch.observation[constrained]
         batch = jax.tree.map(lambda leaf: leaf[batch.surrogate_weight > 0], batch)
-        problem = _Problem(
-            batch,
-            _log_prob(policy, old, batch),
-            observation,
-            _params(policy, old, observation),
-            max_kl,
-        )
-        problem = jax.device_put(problem)
+        states = _Constrained(observation, _params(policy, old, observation))
+        problem = jax.device_put(_Problem(batch, _log_prob(policy, old, batch), states))
+        self._policy, self._observation = policy, observation
+        self._chosen = np.zeros(0, np.int64)
         self._gain = functools.partial(_gain_and_gradient, policy, estimator, problem)
-        self._kl = functools.partial(_kl, policy, problem)
-        self._kl_slopes = functools.partial(_kl_slopes, policy, problem)
+        self._kl = functools.partial(_kl, policy, problem.constrained)
+        self._mean_kl = functools.partial(_mean_kl_and_gradient, policy, problem.constrained)
         self._gradient = np.asarray(self._gain(old)[1])
-        whitening = _whitening(np.asarray(_fisher(policy, problem, old)))
+        whitening = _whitening(np.asarray(_fisher(policy, problem.constrained, old)))
         self._basis = np.sqrt(2 * max_kl) * whitening
 
     def solve(self, rng: np.random.Generator, starts: int) -> Optimum:
@@ -145,30 +154,56 @@ class _Solver:
             best = max(best, self._inside(z), key=lambda optimum: optimum.gain)
         return best._replace(iterations=total)
 
-    def _from(self, start: np.ndarray, promise: float) -> tuple[np.ndarray, int]:
-        """Run SLSQP from a start, and return z and the number of iterations."""
+    def _from(self, z: np.ndarray, promise: float) -> tuple[np.ndarray, int]:
+        """Run SLSQP from a start until no state violates its constraint.
+
+        Returns:
+            z, and the number of iterations of SLSQP.
+        """
+        while not self._largest_kl(self._theta(z)) <= self._max_kl / 2:
+            z = z / 2
+        total = 0
+        while True:
+            z, iterations = self._with_chosen(z, promise)
+            total += iterations
+            kl = np.asarray(self._kl(self._theta(z)))
+            worst = np.argsort(kl)[-ADDED_STATES:]
+            violated = kl[worst] > self._max_kl * (1 + VIOLATION)
+            added = np.setdiff1d(worst[violated], self._chosen)
+            if not len(added):  # Also where KLs are not numbers.
+                return z, total
+            self._chosen = np.concatenate([self._chosen, added])
+
+    def _with_chosen(self, start: np.ndarray, promise: float) -> tuple[np.ndarray, int]:
+        """Run SLSQP with the constraints of the chosen states, and that of the mean KL."""
         import scipy.optimize  # Here, because it takes a while to load.
 
-        basis = self._basis
-        while not self._largest_kl(self._theta(start)) <= self._max_kl / 2:
-            start = start / 2
+        basis, count = self._basis, len(self._chosen)
+        padding = -count % ADDED_STATES  # Few different shapes, so few compilations.
+        chosen = np.pad(self._chosen, (0, padding))
+        observation = jax.tree.map(lambda leaf: leaf[chosen], self._observation)
+        states = _Constrained(observation, _params(self._policy, self._old, observation))
 
         def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
             gain, gradient = self._gain(self._theta(z))
             return -float(gain) / promise, -(basis.T @ np.asarray(gradient)) / promise
+
+        def slack(z: np.ndarray) -> np.ndarray:
+            theta = self._theta(z)
+            each = np.asarray(_kl(self._policy, states, theta))[:count]
+            return 1 - np.append(each, self._mean_kl(theta)[0]) / self._max_kl
+
+        def slack_slopes(z: np.ndarray) -> np.ndarray:
+            theta = self._theta(z)
+            each = np.asarray(_kl_slopes(self._policy, states, theta))[:count]
+            return -np.vstack([each, self._mean_kl(theta)[1]]) @ basis / self._max_kl
 
         found = scipy.optimize.minimize(
             loss,
             start,
             jac=True,
             method="SLSQP",
-            constraints={
-                "type": "ineq",
-                "fun": lambda z: 1 - np.asarray(self._kl(self._theta(z))) / self._max_kl,
-                "jac": lambda z: (
-                    -np.asarray(self._kl_slopes(self._theta(z))) @ basis / self._max_kl
-                ),
-            },
+            constraints={"type": "ineq", "fun": slack, "jac": slack_slopes},
             options={"ftol": TOLERANCE, "maxiter": ITERATIONS},
         )
         return found.x, int(found.nit)
@@ -244,18 +279,26 @@ def _gain_and_gradient(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _kl(policy: Policy, problem: _Problem, theta: Array) -> Array:
-    params = _params(policy, theta, problem.observation)
-    return policy.distribution.kl(old=problem.old_params, new=params)
+def _kl(policy: Policy, states: _Constrained, theta: Array) -> Array:
+    params = _params(policy, theta, states.observation)
+    return policy.distribution.kl(old=states.old_params, new=params)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _kl_slopes(policy: Policy, problem: _Problem, theta: Array) -> Array:
+def _kl_slopes(policy: Policy, states: _Constrained, theta: Array) -> Array:
     """Return the gradient of every state's KL, (state, params)."""
-    return jax.jacfwd(lambda theta: _kl(policy, problem, theta))(theta)
+    return jax.jacfwd(lambda theta: _kl(policy, states, theta))(theta)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _fisher(policy: Policy, problem: _Problem, theta: Array) -> Array:
+def _mean_kl_and_gradient(
+    policy: Policy, states: _Constrained, theta: Array
+) -> tuple[Array, Array]:
+    """Return the unweighted mean KL over states, and its gradient."""
+    return jax.value_and_grad(lambda theta: jnp.mean(_kl(policy, states, theta)))(theta)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fisher(policy: Policy, states: _Constrained, theta: Array) -> Array:
     """Return F as the Hessian of the mean KL at θ_old, where its gradient is 0."""
-    return jax.hessian(lambda theta: jnp.mean(_kl(policy, problem, theta)))(theta)
+    return jax.hessian(lambda theta: jnp.mean(_kl(policy, states, theta)))(theta)
