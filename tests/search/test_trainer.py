@@ -65,7 +65,7 @@ def test_a_generation_fills_the_steps_of_an_iteration_but_is_never_too_small():
 
     assert population("trellis/PaperSwimmer-v0", "cem") == 50
     assert population(HOPPER, "cma") == 1000
-    assert population(CARTPOLE, "cma") == 50
+    assert population(CARTPOLE, "cma") == 100
     assert population("Hopper-v5", "cma") == 29
     assert population("Hopper-v5", "cem") == 40
     four_times = SearchConfig(episodes=4)
