@@ -61,7 +61,8 @@ SUITES = {
             *("Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0"),
             *("RubiksCube-partly-scrambled-v0", "Sudoku-v0", "Sudoku-very-easy-v0", "BinPack-v2"),
             *("FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "CVRP-v1"),
-            *("Maze-v0", "Snake-v1", "TSP-v1", "Sokoban-v0", "PacMan-v1", "SlidingTilePuzzle-v0"),
+            # Sokoban is left out: it downloads its levels when it is made.
+            *("Maze-v0", "Snake-v1", "TSP-v1", "PacMan-v1", "SlidingTilePuzzle-v0"),
         ),
     ),
     "pgx": Suite(
