@@ -463,8 +463,28 @@ def test_time_left_is_by_the_work_that_is_left():
 
 
 def test_only_runs_that_had_the_machine_to_themselves_have_a_time_axis():
-    assert was_timed({"runs": [{"threads": 0}, {"threads": 0}]})
-    assert not was_timed({"runs": [{"threads": 0}, {"threads": 1}]})
+    def record(threads, x):
+        return {
+            "runs": [{"threads": 0}, {"threads": threads}],
+            "curves": {"return_by_seconds": {"x": x}},
+        }
+
+    assert was_timed(record(0, [1.0, 2.0]))
+    assert not was_timed(record(1, [1.0, 2.0]))
+    assert not was_timed(record(0, []))
+
+
+def test_runs_of_different_seconds_have_no_curve_against_time():
+    def log(start):
+        return [{"steps": 10 * i, "episode_return_mean": i, "at": start + i} for i in range(1, 4)]
+
+    logs = [log(0), log(5)]
+
+    def at(rows):
+        return np.array([row["at"] for row in rows], float)
+
+    assert curve(logs, at, returns)["x"] == []
+    assert curve(logs, steps, returns)["x"][-1] == 30
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 A line has the settings, the seed, the return of the final policy, a short learning curve and the
 commit. The settings and the seed identify a run, so a finished run is never repeated, even if its
-folder is lost. An experiment can thus be spread over many short sessions and machines.
+folder is lost. An experiment can thus be spread over days and machines.
 """
 
 import fcntl

@@ -39,8 +39,9 @@ def plot(task: Record, out: Path, name: str) -> None:
 
 
 def was_timed(record: Record) -> bool:
-    """Return whether every run of a method had all cores, as with `--parallel 1`."""
-    return all(run["threads"] == 0 for run in record["runs"])
+    """Return whether a method has a curve against time, from runs that had all cores each."""
+    had_all = all(run["threads"] == 0 for run in record["runs"])
+    return had_all and bool(record["curves"]["return_by_seconds"]["x"])
 
 
 def full_label(method: str, record: Record) -> str:

@@ -144,10 +144,13 @@ def reward_per_step(rows: Log) -> np.ndarray:
 def curve(
     logs: Sequence[Log], across: Callable[[Log], np.ndarray], up: Callable[[Log], np.ndarray]
 ) -> dict[str, list[float]]:
-    """Return the mean over runs and its 95% interval, on a grid that all runs cover."""
+    """Return the mean over runs and its 95% interval, on a grid that all runs cover.
+
+    It is empty if no point is covered by all runs, as the seconds of runs on a busy machine.
+    """
     points = [(across(rows), up(rows)) for rows in logs]
     lines = [Line(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in points if np.isfinite(y).any()]
-    if not lines:
+    if not lines or max(line.x[0] for line in lines) > min(line.x[-1] for line in lines):
         return {name: [] for name in Band._fields}
     return {name: rounded(values) for name, values in band(lines, POINTS)._asdict().items()}
 

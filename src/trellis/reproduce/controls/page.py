@@ -5,6 +5,7 @@ from pathlib import Path
 
 from trellis.reproduce import files, page
 from trellis.reproduce.comparison.gait import WALKS_LENGTH, WALKS_VELOCITY
+from trellis.reproduce.comparison.kept_logs import FOLDER
 from trellis.reproduce.controls.plans import CONTROLS, REFERENCES, SEED
 from trellis.reproduce.controls.scores import LONGER, is_gait, verdict
 from trellis.reproduce.files import Record
@@ -57,7 +58,9 @@ def write(out: Path) -> None:
     if missing:
         lines += ["Not run yet: " + ", ".join(f"`{name}`" for name in missing) + ".", ""]
     lines += page.commands([(row["name"], row) for row in rows])
-    page.write(out, lines, {JSON: "All numbers.", "logs": "The log of every run."})
+    logs = sorted(path.name for path in (out / FOLDER).glob("*.jsonl.gz"))
+    listed = {f"{FOLDER}/{name}": "Log of a run, as compressed JSON lines." for name in logs}
+    page.write(out, lines, {JSON: "All numbers.", **listed})
 
 
 def _causes(rows: Sequence[Record], references: dict[str, Record]) -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 Classic control and one physics task have a goal, which counts as solved. The MinAtar games stand
 beside published scores of PPO. All seeds of a task train at once. Finished runs are kept as a line
-in `results/jax/runs`, so the experiment can be spread over many sessions; `--report-only` writes
+in `results/jax/runs`, so the experiment can be spread over days; `--report-only` writes
 the page from what is there.
 """
 

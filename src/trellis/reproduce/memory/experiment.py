@@ -2,7 +2,7 @@
 
 Every task is trained with a GRU, with an LSTM and without memory, and, if there is one, the same
 task with full observations. Finished runs are kept as a line in `results/memory/runs`, so the
-experiment can be spread over many sessions; `--report-only` writes the page from what is there.
+experiment can be spread over days; `--report-only` writes the page from what is there.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 Every candidate changes the presets of all tasks in one way. Seeds start at 100, which no reported
 run uses. Finished runs are kept as a line in `results/recipe/runs`, so the study can be spread over
-many sessions and machines; `--report-only` writes the page from what is there.
+days and machines; `--report-only` writes the page from what is there.
 """
 
 import dataclasses
