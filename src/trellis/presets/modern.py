@@ -57,7 +57,7 @@ MODERN: dict[str, Preset] = {
     # returns stopped at two thirds of those from the full state.
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): three convolutions, a short horizon.",
-        total_steps=1_000_000,
+        total_steps=2_000_000,
         eval_every=50_000,
         policy=PolicyConfig(hidden=(128, 128, 128), channels=(8, 16, 32)),
         sampling=SamplingConfig(num_envs=64, steps_per_env=25),
