@@ -262,6 +262,30 @@ def test_a_row_and_a_cell_say_which_recipe_and_scale_they_have(tmp_path, played)
     assert row in text
 
 
+def test_a_finished_run_is_kept_when_its_folder_is_lost(tmp_path, played, monkeypatch):
+    pytest.importorskip("matplotlib")
+    trained: list[int] = []
+
+    def train(plans, parallel, say):
+        for plan in plans:
+            trained.append(plan.config.seed)
+            begin(plan.folder, dataclasses.replace(plan.config, total_steps=200), 10.0)
+
+    monkeypatch.setattr("trellis.reproduce.atari.experiment.execute", train)
+    asked = Atari(
+        tmp_path, games=("Pong",), runs=tmp_path / "1", recipe="modern", steps=200, seeds=2
+    )
+    asked.run(print)
+    assert trained == [0, 1]
+    elsewhere = dataclasses.replace(asked, runs=tmp_path / "2", seeds=3)
+    results = elsewhere.run(print)
+    assert trained == [0, 1, 2]
+    assert [run["seed"] for run in results["runs"]] == [0, 1, 2]
+    longer = dataclasses.replace(asked, runs=tmp_path / "3", steps=300, seeds=1)
+    longer.run(print)
+    assert trained == [0, 1, 2, 0]  # It needs more steps than the kept one has.
+
+
 def test_one_command_continues_every_unfinished_run(tmp_path):
     modern = dataclasses.replace(presets.resolve(PONG), total_steps=200)
     paper = dataclasses.replace(presets.resolve(BREAKOUT, "paper/atari-vine"), seed=7)

@@ -75,5 +75,5 @@ def test_tiny_controls_run_and_are_kept(tmp_path):
     assert not (tmp_path / "lost").exists()
     with pytest.raises(ResultsError, match="write to another folder"):
         VineControls(out, runs=runs, controls=("vine",)).run(print)
-    with pytest.raises(ResultsError, match="run --controls single-path first"):
-        VineControls(out, runs=runs, controls=("a-vine-from-gait",), **size).run(print)
+    VineControls(out, runs=tmp_path / "new", controls=("a-vine-from-gait",), **size).run(print)
+    assert (tmp_path / "new" / "single-path").is_dir()  # Trained again, since its folder was lost.

@@ -5,9 +5,11 @@ and writes atari.json, table.csv, the figure and the page. `plans.py` has the ru
 `scores.py` evaluates policies, and `table.py`, `page.py` and `figure.py` write the results.
 
 Every evaluation is written at once and never repeated. The parameters identify a policy, and the
-rules of the game identify random actions.
+rules of the game identify random actions. Results stay when the folders of their runs are lost, and
+a finished run is not trained again.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from trellis import presets
 from trellis.analysis.curves import seconds
 from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
+from trellis.config import TrainConfig
 from trellis.policies.saved import SavedPolicy
 from trellis.reproduce.atari import figure, page, plans, scores, table
 from trellis.reproduce.atari.plans import GAMES, MODERN, RECIPES, FoundRun
@@ -35,6 +38,7 @@ from trellis.reproduce.files import (
     read_results,
     write_json,
 )
+from trellis.reproduce.kept_runs import identity
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say, execute
 from trellis.runs.folder import locked
@@ -114,13 +118,22 @@ class Atari(TrainingExperiment):
         ]
 
     def run(self, say: Say) -> dict[str, Any]:
-        """Train the missing runs, unless `evaluate_only` is set; then report on all runs."""
-        if not self.evaluate_only:
-            planned = self.plans
-            if not self.unfinished:
-                for plan in planned:
-                    plans.extend(plan)
-            execute(planned, self.parallel, say)
+        """Train the missing runs, unless `evaluate_only` is set; then report on all runs.
+
+        Each group of `parallel` runs is reported as soon as it ends.
+        """
+        if self.evaluate_only:
+            return self._report(say)
+        planned = self.plans
+        if not self.unfinished:
+            kept = self._read().get("runs", [])
+            planned = [plan for plan in planned if not _is_kept(plan, kept)]
+            say(f"{len(self.plans) - len(planned)} of {len(self.plans)} runs are kept")
+            for plan in planned:
+                plans.extend(plan)
+        for first in range(0, len(planned), self.parallel):
+            execute(planned[first : first + self.parallel], self.parallel, say)
+            self._report(say)
         return self._report(say)
 
     def _report(self, say: Say) -> dict[str, Any]:
@@ -129,8 +142,7 @@ class Atari(TrainingExperiment):
         Results of other games do not change.
         """
         found = self._started(say)
-        names = {run.name for run, _ in found}
-        results = self._update(names)
+        results = self._update()
         # Random actions use the preset's rules in all games, and a run's rules in its game.
         rules = [(game, dict(presets.ATARI[self._preset].env_options)) for game in self.games]
         rules += [(run.game, dict(run.config.env_options)) for run, _ in found]
@@ -139,19 +151,19 @@ class Atari(TrainingExperiment):
                 random = {"game": game, "env_options": options}
                 say(f"Playing {EPISODES} episodes of {game}, {table.random_label(random)}")
                 played = scores.play_random(plans.env_id(game), options, EPISODES)
-                results = self._update(names, random={**random, "evaluation": summary(played)})
+                results = self._update(random={**random, "evaluation": summary(played)})
         known = {
-            (record["run"], record["fingerprint"]): record["evaluation"]
+            (record["game"], record["fingerprint"]): record["evaluation"]
             for record in results["runs"]
             if record["evaluation"]["episodes"] == EPISODES
         }
         for index, (run, last) in enumerate(found, start=1):
             facts = {**_facts(run, last), **made_by(command(self))}
-            evaluation = known.get((run.name, facts["fingerprint"]))
+            evaluation = known.get((run.game, facts["fingerprint"]))
             if evaluation is None:
                 say(f"Playing {EPISODES} episodes with {run.name} ({index} of {len(found)})")
                 evaluation = summary(scores.play_policy(last, EPISODES))
-            results = self._update(names, run={**facts, "evaluation": evaluation})
+            results = self._update(run={**facts, "evaluation": evaluation})
         self._write_page(results)
         return results
 
@@ -164,17 +176,18 @@ class Atari(TrainingExperiment):
         figure.plot(results, self.out / f"{page.FIGURE}.png")
         page.write(results, self.out)
 
-    def _update(
-        self, names: Collection[str], run: Record | None = None, random: Record | None = None
-    ) -> dict[str, Any]:
-        """Add a result to atari.json, which reports on other games may change at the same time.
+    def _read(self) -> Record:
+        """Return the results so far, empty before the first."""
+        return read_json(self.out / JSON)
 
-        Results of this report's games stay only if their run is in `names`.
+    def _update(self, run: Record | None = None, random: Record | None = None) -> dict[str, Any]:
+        """Add a result to atari.json, which other reports may change at the same time.
+
+        A result of the same experiment gives way to the new one.
         """
-        path = self.out / JSON
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
-            before = read_json(path)
+            before = self._read()
             randoms = [
                 record
                 for record in before.get("random", [])
@@ -182,19 +195,20 @@ class Atari(TrainingExperiment):
             ]
             if random and not table.find_random(randoms, random["game"], random["env_options"]):
                 randoms.append(random)
-            by_name = {
-                record["run"]: record
-                for record in (*before.get("runs", []), *([run] if run else []))
-                if record["game"] not in self.games or record["run"] in names
-            }
-            runs = list(by_name.values())
+            runs = [
+                record
+                for record in before.get("runs", [])
+                if run is None or _identity(record) != _identity(run)
+            ]
+            if run is not None:
+                runs.append(run)
             results = {
                 "settings": {"episodes": EPISODES, "actions": scores.ACTIONS},
                 "random": randoms,
                 "runs": runs,
                 "rows": table.rows(runs, randoms),
             }
-            write_json(path, results)
+            write_json(self.out / JSON, results)
         return results
 
     def _started(self, say: Say) -> Found:
@@ -211,12 +225,38 @@ class Atari(TrainingExperiment):
                         " seed, so a mean would count one experiment twice: move one of them away"
                     )
             found.append((run, SavedPolicy.load(run.folder)))
-        if not found:
+        if not found and not self._read().get("runs"):
             raise ResultsError(
                 f"there is no run of {', '.join(self.games)} in {self.runs}: leave out"
                 " --evaluate-only to train one, or name the folder with --runs"
             )
         return found
+
+
+def _identity(record: Record) -> tuple[Any, ...]:
+    """Return what no two results may share: game, preset, scale, changed settings and seed."""
+    differs = json.dumps(record["differs"], sort_keys=True)
+    scale = record.get("scale", 1.0)  # Results of earlier commits have no scale.
+    return record["game"], record["preset"], scale, differs, record["seed"]
+
+
+def _is_kept(plan: RunPlan, kept: Collection[Record]) -> bool:
+    """Return whether a result has the settings of this plan, and at least as many steps."""
+    config = plan.config
+    return any(
+        record["finished"]
+        and record.get("settings") == _settings(config)
+        and record["seed"] == config.seed
+        and record["planned_steps"] >= config.total_steps
+        for record in kept
+    )
+
+
+def _settings(config: TrainConfig) -> Record:
+    """Return the environment and the settings that differ from the defaults, without the steps."""
+    limits = ("total_steps", "max_iterations")
+    changed = {name: v for name, v in identity(config).items() if name not in limits}
+    return {"env": config.env, **changed}
 
 
 def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
@@ -229,6 +269,7 @@ def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
         "preset": run.config.preset,
         "scale": run.scale,
         "differs": run.differs,
+        "settings": _settings(run.config),
         "env_options": dict(run.config.env_options),
         "seed": run.config.seed,
         "iterations": last.iteration,

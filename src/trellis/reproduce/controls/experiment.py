@@ -32,7 +32,7 @@ class VineControls(Experiment):
     runs: Path = Path("runs/controls")
     """Folder for the runs."""
     controls: tuple[str, ...] = tuple(BY_NAME)
-    """Controls to run, in this order. A control that starts from another one needs it first."""
+    """Controls to run, in this order. A control that starts from another one trains it first."""
     scale: float = 1.0
     """Steps per iteration of vine as a part of the paper's, in (0, 1]."""
     single_scale: float = 0.1
@@ -61,7 +61,7 @@ class VineControls(Experiment):
             if control.start is None:
                 execute([plan], 1, say)
             elif not plan.finished:
-                self._continue(plan, self.plan(BY_NAME[control.start]))
+                self._continue(plan, self.plan(BY_NAME[control.start]), say)
             write_logs(self.out, TASK.name, name, [keep(plan, "compared")])
             played = gait.evaluate(plan.folder)
             record = control_record(control, plan.rows, played)
@@ -81,17 +81,13 @@ class VineControls(Experiment):
         config = control.config(self.scale, self.single_scale, self.iterations)
         return RunPlan(self.runs / control.name, config)
 
-    def _continue(self, plan: RunPlan, source: RunPlan) -> None:
-        """Train a run that starts from the last policy of another one."""
+    def _continue(self, plan: RunPlan, source: RunPlan, say: Say) -> None:
+        """Train a run that starts from the last policy of another one, which is trained first."""
         if plan.has_started:
             plan.check()
             resume(plan.folder, quiet=True)
             return
-        if not source.finished:
-            raise files.ResultsError(
-                f"{plan.folder.name} starts from {source.folder}, which is not finished: run"
-                f" --controls {source.folder.name} first"
-            )
+        execute([source], 1, say)  # Only its result is kept, so its folder may be lost.
         saved = SavedPolicy.load(source.folder)
         with closing(Trainer(plan.config)) as trainer:
             state = dataclasses.replace(
