@@ -18,7 +18,7 @@ from trellis import presets
 from trellis.config import EstimationConfig, PolicyConfig, SamplingConfig, TrainConfig
 from trellis.policies.policy import Policy
 from trellis.runs.trainers import make_trainer
-from trellis.sampling.compiled import Walker, walk
+from trellis.sampling.scan import Walker, walk
 from trellis.training.compiled import CompiledTrainer
 from trellis.training.seeds import SeedsTrainer
 

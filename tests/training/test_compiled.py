@@ -155,8 +155,9 @@ def test_a_reward_that_is_not_finite_is_an_error():
 @pytest.mark.slow
 def test_a_mask_that_allows_no_action_is_an_error():
     trainer = compiled(CASES["paper"][1], Stuck())
-    with pytest.raises(trellis.envs.BadValueError, match="action_mask allows no action"):
+    with pytest.raises(trellis.envs.BadValueError, match="action_mask allows no action") as caught:
         trainer.iterate(trainer.start())
+    assert caught.value.step == 3  # No card is left after three steps.
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from trellis.estimation.critic import MLPCritic, fit_network
 from trellis.estimation.device_moments import DeviceMoments, of_chosen, of_values
 from trellis.estimation.returns import differential_gae, gae, path_returns, running_returns
 from trellis.policies.networks import unflatten
-from trellis.sampling.compiled import Paths
+from trellis.sampling.scan import Paths
 
 ROWS_AT_ONCE = 8192
 """Number of states whose values are computed together."""

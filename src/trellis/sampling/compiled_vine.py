@@ -18,8 +18,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 from trellis.arrays import Array
 from trellis.inputs import with_lead
 from trellis.policies.normalizer import Normalizer
-from trellis.sampling.compiled import (
-    CompiledPath,
+from trellis.sampling.compiled import CompiledPath, scaling_of
+from trellis.sampling.environment import Branching, Compilable
+from trellis.sampling.rollouts import Outcomes, Rollouts
+from trellis.sampling.samples import Samples
+from trellis.sampling.scan import (
     Paths,
     Randomness,
     Scaling,
@@ -27,11 +30,7 @@ from trellis.sampling.compiled import (
     advance_with,
     keys_of,
     scaled,
-    scaling_of,
 )
-from trellis.sampling.environment import Branching, Compilable
-from trellis.sampling.rollouts import Outcomes, Rollouts
-from trellis.sampling.samples import Samples
 from trellis.sampling.vine import Vine
 
 

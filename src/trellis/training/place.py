@@ -17,8 +17,9 @@ from trellis.moments import Moments
 from trellis.optimization.fisher import choose_rows
 from trellis.rng import Purpose
 from trellis.sampling.compiled import CompiledPath
+from trellis.sampling.first_invalid import raise_invalid
 from trellis.sampling.samples import PathState
-from trellis.training.program_parts import Broken, Chance, PlaceOutputs
+from trellis.training.program_parts import Chance, PlaceOutputs
 from trellis.training.shard import Collected, Finished, Shard, ShardState
 
 
@@ -111,7 +112,7 @@ class Place:
         Raises:
             BadValueError: An observation or a reward is not finite, or a mask allows no action.
         """
-        self._check(outputs.broken)
+        raise_invalid(self.sampler.env, self.sampler.walker, outputs.invalid)
         settings = self._config.estimation
         scales, normalizes = settings.normalize_rewards, settings.normalize_observations
         discounted_return = self.shard.state.discounted_return
@@ -136,15 +137,6 @@ class Place:
             [self.shard.state],
         )
         return PlaceResults(collected, critic_fit_of(outputs.fit, outputs, critic), finished)
-
-    def _check(self, broken: Broken) -> None:
-        """Raise `BadValueError` if a value of the environments is invalid."""
-        env, walker = self.sampler.env, self.sampler.walker
-        if broken.observation:
-            env.check_finite("observation", broken.observations)
-            env.check_masks(walker.mask_of(broken.observations))
-        if broken.reward:
-            env.check_finite("reward", broken.rewards)
 
 
 def critic_fit_of(

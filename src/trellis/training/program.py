@@ -35,9 +35,9 @@ from trellis.optimization.fisher import RESIDUAL_BUDGET_BYTES
 from trellis.optimization.objective import DeviceObjective, LocalObjective
 from trellis.optimization.rules import rule_of
 from trellis.optimization.step import StepInfo, StepInputs, take_step
-from trellis.sampling.compiled import Paths, Walker, scaled, walk
+from trellis.sampling.first_invalid import first_invalid
+from trellis.sampling.scan import Paths, scaled, walk
 from trellis.training.program_parts import (
-    Broken,
     Chance,
     Learned,
     Outputs,
@@ -130,7 +130,7 @@ def iteration(
         moments,
         jnp.mean(policy.distribution.entropy(params)),
         kl,
-        _broken(program.walker, paths),
+        first_invalid(program.walker, paths),
     )
     return Outputs(theta, info, fitted, scale, values, place)
 
@@ -250,12 +250,3 @@ def _normalization_kl(
     old_params, _ = policy.distribution_params(theta, observation[::step])
     new_params, _ = policy.distribution_params(theta, new)
     return jnp.mean(policy.distribution.kl(old=old_params, new=new_params))
-
-
-def _broken(walker: Walker, paths: Paths) -> Broken:
-    """Return the first invalid values of the environments."""
-    seen, reward = paths.raw_observation, paths.reward
-    bad_seen, bad_reward = ~walker.is_usable(seen).all(axis=1), ~jnp.isfinite(reward).all(axis=1)
-    return Broken(
-        bad_seen.any(), bad_reward.any(), seen[bad_seen.argmax()], reward[bad_reward.argmax()]
-    )

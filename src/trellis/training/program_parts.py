@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from trellis.arrays import Array
 from trellis.config import EstimationConfig, StepConfig
@@ -11,7 +11,8 @@ from trellis.estimation.compiled import Fit, PathStatistics, Running
 from trellis.estimation.critic import MLPCritic
 from trellis.estimation.device_moments import DeviceMoments
 from trellis.optimization.step import StepInfo, StepInputs
-from trellis.sampling.compiled import Randomness, Scaling, Walker
+from trellis.sampling.first_invalid import FirstInvalid
+from trellis.sampling.scan import Randomness, Scaling, Walker
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,6 @@ class Schedule(NamedTuple):
     """Learning rate of the critic; None if it is constant."""
 
 
-class Broken(NamedTuple):
-    """The first invalid values of the environments, if there are any."""
-
-    observation: Bool[Array, ""]
-    """Whether an observation is not finite, or its action mask allows no action."""
-    reward: Bool[Array, ""]
-    """Whether a reward is not finite."""
-    observations: Float[Array, "env features"]
-    """Observations of the first time step with an invalid one."""
-    rewards: Float[Array, " env"]
-    """Rewards of the first time step with one that is not finite."""
-
-
 class Outputs(NamedTuple):
     """Everything that an iteration returns; `place` marks what belongs to one place alone."""
 
@@ -128,5 +116,5 @@ class PlaceOutputs(NamedTuple):
     """Mean entropy of the new policy in the last states."""
     normalization_kl: Float[Array, ""]
     """Mean KL that moving observation statistics add."""
-    broken: Broken
+    invalid: FirstInvalid
     """Invalid values of the environments."""
