@@ -152,7 +152,7 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     paper = presets.resolve(BREAKOUT, "paper/atari-single-path")
     sampling = dataclasses.replace(paper.sampling, num_envs=3)
     begin(runs / "a" / "pong", modern, 10.0)
-    begin(runs / "b", dataclasses.replace(modern, seed=1, total_steps=300), 12.0)
+    begin(runs / "b", dataclasses.replace(modern, seed=1), 12.0, (-20.0,))
     begin(runs / "c", dataclasses.replace(paper, sampling=sampling), 1.2)
     begin(runs / "new", dataclasses.replace(modern, seed=2), 99.0, [])
     write_config(runs / "newer", dataclasses.replace(modern, seed=3))
@@ -169,9 +169,9 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     facts = {run["run"]: run for run in results["runs"]}
     assert facts.keys() == {"a/pong", "b", "c"}
     assert [facts[name]["finished"] for name in facts] == [True, False, False]
-    assert facts["b"]["steps"] == 200
-    assert facts["b"]["minutes"] == pytest.approx(2 * 1.5 / 60)
-    assert facts["b"]["curve"] == {"steps": [100.0, 200.0], "cost": [20.0, 10.0]}
+    assert facts["b"]["steps"] == 100
+    assert facts["b"]["minutes"] == pytest.approx(1.5 / 60, abs=0.01)
+    assert facts["a/pong"]["curve"] == {"steps": [100.0, 200.0], "cost": [20.0, 10.0]}
     assert facts["c"]["differs"] == {"sampling.num_envs": 3}
     # Student's interval of 30 episodes that are 1 off: 2.0452 × 1.0171 / √30.
     low, high = facts["a/pong"]["evaluation"]["interval_95"]
@@ -195,10 +195,11 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
     assert cells(out, "human")["Seaquest"] == "28010"
     assert cells(out, "TRPO, vine")["steps"] == "200.0M"
     ours = cells(out, "modern/atari")
-    assert (ours["Pong"], ours["Breakout"], ours["steps"]) == ("11.0", "–", "200")
+    assert (ours["Pong"], ours["Breakout"], ours["steps"]) == ("11.0", "–", "100 to 200")
     text = (out / "README.md").read_text()
     assert (
-        "| modern | modern/atari | Pong | 2 | 200 | – | no | 11.0 | -1.7 to 23.7 | no | 0 |" in text
+        "| modern | modern/atari | Pong | 2 | 100 to 200 | – | no | 11.0 | -1.7 to 23.7 | no | 0 |"
+        in text
     )
     assert (out / "curves.png").stat().st_size > 10_000
     assert claims(text)[0][1] == "not tested"  # No run of the paper's presets is finished.
@@ -214,13 +215,13 @@ def test_a_report_is_the_papers_table_and_ours_and_plays_nothing_twice(tmp_path,
         asked.run(said.append)
     assert not played
     (runs / "a" / "pong" / "config.json").unlink()  # So d is the only one with seed 0,
-    save(runs / "b", 13.0, 3)  # and b has gone on.
+    save(runs / "b", 13.0, 2)  # and b has gone on.
     (runs / "c" / "config.json").unlink()  # Breakout is not asked for, and stays.
     results = dataclasses.replace(asked, games=("Pong",)).run(said.append)
     assert played == [(PONG, 13.0), (PONG, 13.0)]
     assert {run["run"] for run in results["runs"]} == {"b", "c", "d"}
     pong = next(row for row in results["rows"] if row["row"] == "modern/atari")["games"]["Pong"]
-    assert pong["steps"] == [300, 200]
+    assert pong["steps"] == [200, 200]
     assert pong["above_random"] is True
     assert cells(out, "paper/atari")["Breakout"] == "1.2"
 
@@ -269,7 +270,8 @@ def test_a_finished_run_is_kept_when_its_folder_is_lost(tmp_path, played, monkey
     def train(plans, parallel, say):
         for plan in plans:
             trained.append(plan.config.seed)
-            begin(plan.folder, dataclasses.replace(plan.config, total_steps=200), 10.0)
+            returns = [10.0] * (plan.config.total_steps // 100)
+            begin(plan.folder, plan.config, 10.0, returns)
 
     monkeypatch.setattr("trellis.reproduce.atari.experiment.execute", train)
     asked = Atari(
@@ -282,8 +284,14 @@ def test_a_finished_run_is_kept_when_its_folder_is_lost(tmp_path, played, monkey
     assert trained == [0, 1, 2]
     assert [run["seed"] for run in results["runs"]] == [0, 1, 2]
     longer = dataclasses.replace(asked, runs=tmp_path / "3", steps=300, seeds=1)
-    longer.run(print)
+    results = longer.run(print)
     assert trained == [0, 1, 2, 0]  # It needs more steps than the kept one has.
+    assert [(run["seed"], run["planned_steps"]) for run in results["runs"]][-1] == (0, 300)
+    assert len(results["runs"]) == 4
+    (plan,) = dataclasses.replace(asked, runs=tmp_path / "4", seeds=1).plans
+    begin(plan.folder, plan.config, 99.0, (-20.0,))  # The same run, unfinished.
+    again = dataclasses.replace(asked, runs=tmp_path / "4", seeds=1).run(print)
+    assert again["runs"] == results["runs"]
 
 
 def test_one_command_continues_every_unfinished_run(tmp_path):

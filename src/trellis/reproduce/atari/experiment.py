@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal
 from trellis import presets
 from trellis.analysis.curves import seconds
 from trellis.checkpoint_format import CHECKPOINTS, newest_iteration
-from trellis.config import TrainConfig
 from trellis.policies.saved import SavedPolicy
 from trellis.reproduce.atari import figure, page, plans, scores, table
 from trellis.reproduce.atari.plans import GAMES, MODERN, RECIPES, FoundRun
@@ -133,7 +132,8 @@ class Atari(TrainingExperiment):
                 plans.extend(plan)
         for first in range(0, len(planned), self.parallel):
             execute(planned[first : first + self.parallel], self.parallel, say)
-            self._report(say)
+            if first + self.parallel < len(planned):
+                self._report(say)
         return self._report(say)
 
     def _report(self, say: Say) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Atari(TrainingExperiment):
     def _update(self, run: Record | None = None, random: Record | None = None) -> dict[str, Any]:
         """Add a result to atari.json, which other reports may change at the same time.
 
-        A result of the same experiment gives way to the new one.
+        The new result replaces an earlier one of the same experiment, unless that has more steps.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
@@ -195,13 +195,11 @@ class Atari(TrainingExperiment):
             ]
             if random and not table.find_random(randoms, random["game"], random["env_options"]):
                 randoms.append(random)
-            runs = [
-                record
-                for record in before.get("runs", [])
-                if run is None or _identity(record) != _identity(run)
-            ]
+            runs = before.get("runs", [])
             if run is not None:
-                runs.append(run)
+                same = [old for old in runs if _identity(old) == _identity(run)]
+                if all(old["steps"] <= run["steps"] for old in same):
+                    runs = [*(old for old in runs if old not in same), run]
             results = {
                 "settings": {"episodes": EPISODES, "actions": scores.ACTIONS},
                 "random": randoms,
@@ -219,7 +217,7 @@ class Atari(TrainingExperiment):
                 say(f"Skipping {run.name}: it has no iteration yet")
                 continue
             for other, _ in found:
-                if other.identity == run.identity:
+                if _experiment(other) == _experiment(run):
                     raise ResultsError(
                         f"{other.folder} and {run.folder} have the same settings and the same"
                         " seed, so a mean would count one experiment twice: move one of them away"
@@ -234,29 +232,23 @@ class Atari(TrainingExperiment):
 
 
 def _identity(record: Record) -> tuple[Any, ...]:
-    """Return what no two results may share: game, preset, scale, changed settings and seed."""
+    """Return what no two results may share: game, preset, changed settings, steps and seed."""
     differs = json.dumps(record["differs"], sort_keys=True)
     scale = record.get("scale", 1.0)  # Results of earlier commits have no scale.
-    return record["game"], record["preset"], scale, differs, record["seed"]
+    names = "game", "preset", "planned_steps", "seed"
+    return *(record[name] for name in names), scale, differs
+
+
+def _experiment(run: FoundRun) -> tuple[Any, ...]:
+    """Return what no two folders of a report may share."""
+    config = run.config
+    return config.env, config.preset, run.scale, run.differs, config.total_steps, config.seed
 
 
 def _is_kept(plan: RunPlan, kept: Collection[Record]) -> bool:
-    """Return whether a result has the settings of this plan, and at least as many steps."""
-    config = plan.config
-    return any(
-        record["finished"]
-        and record.get("settings") == _settings(config)
-        and record["seed"] == config.seed
-        and record["planned_steps"] >= config.total_steps
-        for record in kept
-    )
-
-
-def _settings(config: TrainConfig) -> Record:
-    """Return the environment and the settings that differ from the defaults, without the steps."""
-    limits = ("total_steps", "max_iterations")
-    changed = {name: v for name, v in identity(config).items() if name not in limits}
-    return {"env": config.env, **changed}
+    """Return whether there is a result of this plan, finished."""
+    wanted = {"settings": identity(plan.config), "seed": plan.config.seed, "env": plan.config.env}
+    return any(record["finished"] and wanted.items() <= record.items() for record in kept)
 
 
 def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
@@ -269,7 +261,8 @@ def _facts(run: FoundRun, last: SavedPolicy) -> dict[str, Any]:
         "preset": run.config.preset,
         "scale": run.scale,
         "differs": run.differs,
-        "settings": _settings(run.config),
+        "env": run.config.env,
+        "settings": identity(run.config),
         "env_options": dict(run.config.env_options),
         "seed": run.config.seed,
         "iterations": last.iteration,

@@ -76,15 +76,15 @@ def _claim(results: Record) -> Claim:
         for game, cell in row["games"].items()
         if cell["finished"]
     }
-    modern = [
-        cell["above_random"]
+    modern = {
+        game: cell["above_random"]
         for row in results["rows"]
         if row["row"] == MODERN
-        for cell in row["games"].values()
-    ]
+        for game, cell in row["games"].items()
+    }
     evidence = (
         f"finished paper presets: {len(finished)}/{len(GAMES)} games; {MODERN}:"
-        f" {sum(above is True for above in modern)}/{len(modern)} above random"
+        f" {sum(above is True for above in modern.values())}/{len(modern)} above random"
     )
     verdict = judge(finished.values(), complete=len(finished) == len(GAMES))
     claim = "TRPO achieves reasonable scores on all games"

@@ -107,11 +107,6 @@ class FoundRun(LoggedRun):
     game: str
 
     @property
-    def identity(self) -> tuple[Any, ...]:
-        """Game, preset, changed settings and seed, which no two runs of a report may share."""
-        return self.game, self.config.preset, self.scale, self.differs, self.config.seed
-
-    @property
     def scale(self) -> float:
         """Steps per iteration as a part of the preset's, if the sizes are those of a scale."""
         preset, own = self._preset.sampling, self.config.sampling

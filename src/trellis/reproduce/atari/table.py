@@ -69,15 +69,19 @@ def find_random(randoms: Iterable[Record], game: str, options: Mapping[str, Any]
 
 
 def rows(runs: Sequence[Record], randoms: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return our rows with a cell per game: random actions first, then the presets."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return our rows with a cell per game: random actions first, then the presets.
+
+    Runs of different planned steps are in different rows.
+    """
+    found: dict[tuple[str, int | None], dict[str, Any]] = {}
     ordered = sorted(runs, key=lambda run: PRESETS.index(run["preset"]))
     for name, record in (
         *((random_label(random), random) for random in randoms),
         *((label(run), run) for run in ordered),
     ):
         row = {"row": name, "preset": record.get("preset"), "games": {}}
-        found.setdefault(name, row)["games"].setdefault(record["game"], []).append(record)
+        kind = name, record.get("planned_steps")
+        found.setdefault(kind, row)["games"].setdefault(record["game"], []).append(record)
     for row in found.values():
         games = [game for game in GAMES if game in row["games"]]
         row["games"] = {game: _cell(row["games"][game], randoms) for game in games}
