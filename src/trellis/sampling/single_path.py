@@ -133,7 +133,10 @@ class SinglePath:
         """Collect the samples of a batch, or of one lane, in this thread."""
         policy, distribution, encode = self._policy, self._policy.distribution, self._encode
         weights, free = policy.unflatten(theta)
-        segment = env.segment(self._steps) if isinstance(env, Segmented) else None
+        segment = None
+        # A wrapper that passes on attributes has its own way to step, so its type counts.
+        if isinstance(env, Segmented) and hasattr(type(env), "segment"):
+            segment = env.segment(self._steps)
         lanes = env if isinstance(env, Lanes) else _OneLane(env.num_envs, segment or env)
         buffer = RolloutBuffer(state, self._steps, normalize)
         for t in range(self._steps + 1):

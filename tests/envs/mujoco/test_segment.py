@@ -55,6 +55,24 @@ def test_a_segment_has_the_bits_of_single_steps(env_id, options):
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
 
+def test_a_reward_that_is_not_finite_is_reported_at_the_end():
+    env = mujoco("Hopper-v5", healthy_reward=np.inf)
+    segment, actions = env.segment(STEPS), actions_of(env)
+    assert segment is not None
+    segment.step(actions[0])
+    with pytest.raises(BadValueError, match="reward is not finite"):
+        segment.rewards(actions[:1])
+
+
+def test_a_subclass_that_steps_differently_has_no_segment():
+    class Counting(MujocoBatch):
+        def _step(self, actions, active):
+            return super()._step(actions, active)
+
+    env = mujoco("Hopper-v5")
+    assert Counting(env.env_id, env.task, ENVS).segment(STEPS) is None
+
+
 def test_an_action_that_is_not_finite_is_reported_in_its_step():
     messages = []
     for segmented in (False, True):

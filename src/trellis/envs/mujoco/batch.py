@@ -165,7 +165,10 @@ class MujocoBatch(BatchEnv):
 
     def segment(self, steps: int) -> Segment | None:
         """Return steps whose rewards are computed together; None if the task does not allow it."""
-        return None if self.task.terminated is None else Segment(self, steps)
+        steps_differently = type(self)._step is not MujocoBatch._step
+        if self.task.terminated is None or steps_differently:
+            return None
+        return Segment(self, steps)
 
     def advance(self, actions: Values) -> tuple[Values, NDArray[np.bool_]]:
         """Advance all environments of a `Segment`; return observations and terminations."""

@@ -122,7 +122,7 @@ def is_healthy(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
 
 
 def never(physics: Physics, o: TaskOptions) -> NDArray[np.bool_]:
-    """Return False for each body, of a task that has no terminal states."""
+    """Return False for each body: the task has no terminal states."""
     del o
     return np.zeros(len(physics.qpos), bool)
 

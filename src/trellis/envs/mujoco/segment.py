@@ -52,7 +52,7 @@ class Segment:
         observation, terminated = env.advance(mapped)
         self._after[time] = self._physics.coordinates
         self._time = time + 1
-        if first_not_finite(mapped) is not None:  # Rewards of finite actions are finite.
+        if first_not_finite(mapped) is not None:  # Stop here rather than at the end.
             env.check_finite("reward", self._reward(slice(time, time + 1), mapped[None])[0])
         return Transition(observation, terminated, env.truncated())
 
@@ -61,9 +61,16 @@ class Segment:
 
         Args:
             actions: Actions of all steps, (time, env, ...), as they were passed to `step`.
+
+        Raises:
+            BadValueError: A reward is not finite. The error names the last step of the segment.
         """
         mapped = self._env.map_actions(actions.reshape(-1, *actions.shape[2:]))
-        return self._reward(slice(0, self._time), mapped.reshape(actions.shape))
+        found = self._reward(slice(0, self._time), mapped.reshape(actions.shape))
+        if first_not_finite(found) is not None:
+            for step in found:
+                self._env.check_finite("reward", step)
+        return found
 
     def _reward(self, times: slice, actions: NDArray[np.floating]) -> Values:
         env, physics = self._env, self._physics
