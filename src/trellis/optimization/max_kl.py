@@ -12,9 +12,9 @@ so that the trust region has about the size of the unit ball. SLSQP stops where 
 gain by less than `TOLERANCE` of what the linear model of L promises in the trust region. L is not
 concave, so the best result over several starts is taken.
 
-Few states are at their bound in the end, so constraints are generated: SLSQP gets those of the
-chosen states, the states that violate theirs most are added, and so on until none does. The mean KL
-is bounded, too. This follows from all constraints together, and limits the first steps.
+Few states are at their bound in the end, so constraints are generated: SLSQP starts with no
+state's constraint. The states that violate theirs most are added, and SLSQP runs again, until none
+is violated. A bound on the mean KL, which the constraints imply, limits the first steps.
 
 The step is then shortened until the constraints hold for the θ that is returned, after it is
 rounded to the dtype of θ_old.
@@ -33,7 +33,8 @@ from trellis.estimation.surrogate import Estimator, surrogate_gains
 from trellis.policies.policy import Policy
 
 MOST_PARAMS = 64
-"""Largest number of parameters: each iteration of SLSQP differentiates every state's KL."""
+"""Largest number of parameters: each iteration of SLSQP differentiates the KL of every chosen
+state."""
 GAIN_TOLERANCE = 1e-4
 """Relative error of the gain in L that tests allow."""
 TOLERANCE = 1e-9
@@ -132,7 +133,7 @@ class _Solver:
         self._chosen = np.zeros(0, np.int64)
         self._gain = functools.partial(_gain_and_gradient, policy, estimator, problem)
         self._kl = functools.partial(_kl, policy, problem.constrained)
-        self._mean_kl = functools.partial(_mean_kl_and_gradient, policy, problem.constrained)
+        self._mean_kl_slope = functools.partial(_mean_kl_slope, policy, problem.constrained)
         self._gradient = np.asarray(self._gain(old)[1])
         whitening = _whitening(np.asarray(_fisher(policy, problem.constrained, old)))
         self._basis = np.sqrt(2 * max_kl) * whitening
@@ -167,12 +168,12 @@ class _Solver:
             z, iterations = self._with_chosen(z, promise)
             total += iterations
             kl = np.asarray(self._kl(self._theta(z)))
-            worst = np.argsort(kl)[-ADDED_STATES:]
-            violated = kl[worst] > self._max_kl * (1 + VIOLATION)
-            added = np.setdiff1d(worst[violated], self._chosen)
-            if not len(added):  # Also where KLs are not numbers.
+            violated = np.flatnonzero(kl > self._max_kl * (1 + VIOLATION))
+            violated = np.setdiff1d(violated, self._chosen)
+            if not len(violated):  # Also where KLs are not numbers.
                 return z, total
-            self._chosen = np.concatenate([self._chosen, added])
+            worst = violated[np.argsort(kl[violated])[-ADDED_STATES:]]
+            self._chosen = np.concatenate([self._chosen, worst])
 
     def _with_chosen(self, start: np.ndarray, promise: float) -> tuple[np.ndarray, int]:
         """Run SLSQP with the constraints of the chosen states, and that of the mean KL."""
@@ -189,14 +190,13 @@ class _Solver:
             return -float(gain) / promise, -(basis.T @ np.asarray(gradient)) / promise
 
         def slack(z: np.ndarray) -> np.ndarray:
-            theta = self._theta(z)
-            each = np.asarray(_kl(self._policy, states, theta))[:count]
-            return 1 - np.append(each, self._mean_kl(theta)[0]) / self._max_kl
+            kl = np.asarray(self._kl(self._theta(z)))
+            return 1 - np.append(kl[self._chosen], kl.mean()) / self._max_kl
 
         def slack_slopes(z: np.ndarray) -> np.ndarray:
             theta = self._theta(z)
             each = np.asarray(_kl_slopes(self._policy, states, theta))[:count]
-            return -np.vstack([each, self._mean_kl(theta)[1]]) @ basis / self._max_kl
+            return -np.vstack([each, self._mean_kl_slope(theta)]) @ basis / self._max_kl
 
         found = scipy.optimize.minimize(
             loss,
@@ -291,11 +291,9 @@ def _kl_slopes(policy: Policy, states: _Constrained, theta: Array) -> Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _mean_kl_and_gradient(
-    policy: Policy, states: _Constrained, theta: Array
-) -> tuple[Array, Array]:
-    """Return the unweighted mean KL over states, and its gradient."""
-    return jax.value_and_grad(lambda theta: jnp.mean(_kl(policy, states, theta)))(theta)
+def _mean_kl_slope(policy: Policy, states: _Constrained, theta: Array) -> Array:
+    """Return the gradient of the unweighted mean KL over states."""
+    return jax.grad(lambda theta: jnp.mean(_kl(policy, states, theta)))(theta)
 
 
 @functools.partial(jax.jit, static_argnums=0)
