@@ -1,6 +1,7 @@
 """Tests of the limit of BLAS threads."""
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info
 
 from trellis.blas import one_blas_thread
@@ -13,6 +14,8 @@ def blas_threads() -> list[int]:
 
 def test_overlapping_blocks_keep_the_limit_and_the_last_one_lifts_it():
     before = blas_threads()
+    if set(before) == {1}:
+        pytest.skip("one thread is all that BLAS has here")
     one, other = one_blas_thread(), one_blas_thread()
     one.__enter__()
     other.__enter__()

@@ -22,8 +22,9 @@ def _controller() -> ThreadpoolController:
 class _Limit:
     """Limit of one BLAS thread while at least one holder needs it.
 
-    The limit counts for the whole process. If each holder restored what it found, one that ends
-    early would lift the limit of the others, and one that ends late would keep it forever.
+    The limit applies to the whole process. If each block restored what it had found, a block that
+    ends early would lift the limit of the others, and one that ends late could leave it in place
+    forever.
     """
 
     def __init__(self):

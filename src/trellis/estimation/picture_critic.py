@@ -21,11 +21,13 @@ DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 """Constants of Adam, as optax has them."""
 
 State = dict[str, np.ndarray]
-Picturing = ConvNet | SeveralNetwork
+PictureNetwork = ConvNet | SeveralNetwork
 """Network with pictures among its inputs."""
 
 
-def predict(network: Picturing, vector: np.ndarray, frames: Any, observation: Any) -> np.ndarray:
+def predict(
+    network: PictureNetwork, vector: np.ndarray, frames: Any, observation: Any
+) -> np.ndarray:
     """Return V of observations, (n,).
 
     Args:
@@ -47,7 +49,7 @@ def predict(network: Picturing, vector: np.ndarray, frames: Any, observation: An
 
 
 def fit(
-    network: Picturing,
+    network: PictureNetwork,
     learning_rate: float,
     state: State,
     frames: Any,

@@ -60,7 +60,8 @@ TASKS = {
     "walker": PaperTask(
         "Walker", 1_000_000, 100, 2500, PolicyConfig(hidden=(50, 50)), WALKER_ESTIMATION
     ),
-    # Departs from Table 2, which has no column for the cart-pole. Fewer paths sometimes fall again.
+    # Departs from Table 2, which has no column for the cart-pole. With fewer paths the return may
+    # fall again.
     "cartpole": PaperTask("Cart-pole", 100_000, 100, 500, PolicyConfig(hidden=())),
 }
 

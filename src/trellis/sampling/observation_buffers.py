@@ -50,8 +50,8 @@ class TimeEnvArrays:
 class ObservationBuffer:
     """Observations along paths: raw for running statistics, and normalized for the policy.
 
-    Their stored form is the raw one. Normalizing all of them in the end gives the same bits as
-    storing what the policy saw, in one pass instead of one per step.
+    The stored form is raw. Normalizing everything at the end gives the bits that the policy saw, in
+    one pass instead of one per step.
 
     Args:
         shape: Number of time steps and number of environments.

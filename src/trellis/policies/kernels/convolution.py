@@ -43,7 +43,7 @@ def padded(channels: int) -> int:
 
 
 def needed(pictures: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return the shapes of pictures without what the windows of the next convolution do not reach.
+    """Return the shapes of the pictures, cropped to what the next convolution's windows reach.
 
     The paper's first result is 25×19, and the second convolution reaches 24×18 of it.
 

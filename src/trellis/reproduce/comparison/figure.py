@@ -39,7 +39,7 @@ def plot(task: Record, out: Path, name: str) -> None:
 
 
 def was_timed(record: Record) -> bool:
-    """Return whether a method has a curve against time, from runs that had all cores each."""
+    """Return whether a method has a curve against time, and each of its runs had all cores."""
     had_all = all(run["threads"] == 0 for run in record["runs"])
     return had_all and bool(record["curves"]["return_by_seconds"]["x"])
 

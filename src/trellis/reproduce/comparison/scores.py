@@ -146,7 +146,7 @@ def curve(
 ) -> dict[str, list[float]]:
     """Return the mean over runs and its 95% interval, on a grid that all runs cover.
 
-    It is empty if no point is covered by all runs, as the seconds of runs on a busy machine.
+    It is empty if all runs cover no point, which can happen with seconds of a busy machine.
     """
     points = [(across(rows), up(rows)) for rows in logs]
     lines = [Line(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in points if np.isfinite(y).any()]

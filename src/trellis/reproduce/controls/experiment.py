@@ -32,7 +32,8 @@ class VineControls(Experiment):
     runs: Path = Path("runs/controls")
     """Folder for the runs."""
     controls: tuple[str, ...] = tuple(BY_NAME)
-    """Controls to run, in this order. A control that starts from another one trains it first."""
+    """Controls to run, in this order. A control that starts from another one first trains that one
+    if its run folder is missing."""
     scale: float = 1.0
     """Steps per iteration of vine as a part of the paper's, in (0, 1]."""
     single_scale: float = 0.1
