@@ -17,10 +17,10 @@ VIRTUAL = "--xla_force_host_platform_device_count"
 def choose_devices(kind: DeviceKind | None, count: int | None) -> None:
     """Choose the kind and the number of devices, before JAX is used for the first time.
 
-    A CPU becomes as many virtual devices as are asked for.
+    A CPU becomes as many virtual devices as are asked for. `require_device` starts JAX.
 
     Raises:
-        ValueError: There is no device of this kind, or the number is invalid.
+        ValueError: The number is invalid.
     """
     if count is not None and count < 1:
         raise ValueError(f"devices must be at least 1, got {count}")
@@ -30,6 +30,16 @@ def choose_devices(kind: DeviceKind | None, count: int | None) -> None:
         flags = os.environ.get("XLA_FLAGS", "")
         if VIRTUAL not in flags:
             os.environ["XLA_FLAGS"] = f"{flags} {VIRTUAL}={count}".strip()
+
+
+def require_device(kind: DeviceKind | None) -> None:
+    """Start JAX on the chosen kind of device; None leaves the choice and the start to JAX.
+
+    Call it after `choose_devices`, and after the number of threads is set: XLA reads both once.
+
+    Raises:
+        ValueError: There is no device of this kind, or JAX already uses another.
+    """
     if kind is None:
         return
     import jax
@@ -45,10 +55,33 @@ def choose_devices(kind: DeviceKind | None, count: int | None) -> None:
         raise ValueError(f"JAX already uses the {found}; start a new process for --device {kind}")
 
 
+def describe_devices(kind: DeviceKind | None, count: int | None) -> str:
+    """Return which devices a run uses, or an empty text for the CPU that nobody asked for."""
+    import jax
+
+    first = jax.devices()[0]
+    if kind is None and count is None and first.platform == "cpu":
+        return ""
+    several = count is not None and count > 1
+    if first.platform == "cpu":
+        return f"Devices: {count} virtual CPUs" if several else "Device: CPU"
+    name = f"{first.platform.upper()} ({first.device_kind})"
+    return f"Devices: {count} × {name}" if several else f"Device: {name}"
+
+
+def require_shards(config: "TrainConfig", devices: int | None) -> None:
+    """Raise if devices are asked for and the method has no shards to put on them."""
+    if devices is not None and config.step.is_search:
+        raise ValueError(
+            f"--devices and --method {config.step.method} exclude each other; leave out --devices"
+        )
+
+
 def with_shards(
     config: "TrainConfig", devices: int | None, chosen: Collection[str]
 ) -> "TrainConfig":
     """Return settings with one shard per device, unless the user chose the number of shards."""
+    require_shards(config, devices)
     if devices is None or not {"shards", "sampling.shards"}.isdisjoint(chosen):
         return config
     sampling = dataclasses.replace(config.sampling, shards=devices)

@@ -18,7 +18,14 @@ from trellis.cli.consent import (
     import_modules,
     search_current_folder,
 )
-from trellis.cli.devices import DeviceKind, choose_devices, with_shards
+from trellis.cli.devices import (
+    DeviceKind,
+    choose_devices,
+    describe_devices,
+    require_device,
+    require_shards,
+    with_shards,
+)
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Run, config_of
@@ -56,6 +63,8 @@ def train(args: Sequence[str]) -> int:
         choose_devices(asked.device, asked.devices)
         config = with_shards(config, asked.devices, asked.chosen)
         _require_seeds(asked)
+        _pin_threads(config)
+        require_device(asked.device)
         if out is not None:
             require_empty(out)
             require_writable(out)
@@ -68,7 +77,6 @@ def train(args: Sequence[str]) -> int:
             trusted = asked.trust_env
             allow_env(config.env, options, asked.config, trust_env=trusted, named=named)
         callbacks = tracking.callbacks(asked.track)
-        _pin_threads(config)
         pace = Pace(config, None) if asked.config else fitted(config, asked.chosen)
         config = pace.config
         if asked.seeds is None:
@@ -88,6 +96,10 @@ def train(args: Sequence[str]) -> int:
         )
         if str(pace):
             say(str(pace))
+        # The workers of a cluster have devices of their own.
+        used = "" if asked.cluster else describe_devices(asked.device, asked.devices)
+        if used:
+            say(used)
         say(f"Run folder: {out} (stop with Ctrl-C, continue with `trellis resume`)")
         with usage_errors(ValueError, TypeError, ImportError, RunFolderError):
             if asked.seeds is not None:
@@ -172,13 +184,18 @@ def resume(
         _require_workers(workers)
         choose_devices(device, devices)
         if is_group(run):
+            if devices is not None:
+                raise ValueError(f"{run} holds seeds that are trained at once: leave out --devices")
+            require_device(device)
             return _resume_seeds(run, steps, cluster, track, import_, trust_env=trust_env)
         config = config_of(run)
+        require_shards(config, devices)
+        _pin_threads(config)
+        require_device(device)
         callbacks = tracking.callbacks(track)
         import_modules(import_)
         allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
-        _pin_threads(config)
         folder = run.absolute()  # An environment may change the working directory.
     invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
