@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from tests import problems
+from tests.policies import test_gaussians, test_masked
 from tests.problems import POLICIES, random_batch, random_theta
 from trellis.estimation import surrogate as objective
 from trellis.estimation.state_batch import Chunks, StateBatch, cut
 from trellis.estimation.surrogate import Estimator, surrogate_gains, surrogate_values
+from trellis.optimization.objective import LocalObjective
+from trellis.optimization.rules import Curvature
 
 # Compiled once per policy and estimator, because op-by-op dispatch would take most of the time.
 sum_gradient = jax.jit(problems.sum_gradient, static_argnums=(0, 1))
@@ -160,6 +163,37 @@ def test_kl_of_equal_parameters_is_exactly_zero(policy, scale):
     pieces = cut(batch, 128, 8, np.float32)
     sums = sum_evaluation(policy, Estimator.IMPORTANCE, theta, theta.copy(), pieces)
     assert (sums.gain, sums.kl, sums.max_kl) == (0.0, 0.0, 0.0)
+
+
+KINDS = {
+    **{case: (test_gaussians.problem, case) for case in test_gaussians.CASES},
+    **{f"masked {kind}": (test_masked.problem, kind) for kind in test_masked.KINDS},
+}
+FAST = "squashed", "masked discrete"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] * (k not in FAST)) for k in KINDS],
+)
+def test_kl_of_equal_parameters_is_exactly_zero_for_every_kind_of_policy(kind):
+    """The KL is exactly 0 in one program, as in a step, and in one per question, as with shards."""
+    problem, case = KINDS[kind]
+    policy, theta, observation, *_, rng = problem(case, 300)
+    theta, observation = theta.astype(np.float32), observation.astype(np.float32)
+    params, _ = policy.distribution_params(theta, observation)
+    action = policy.distribution.sample(params, policy.distribution.noise(rng, (300,)))
+    log_q = policy.distribution.log_prob(params, action)
+    value, weight = rng.normal(size=(300, 1)), rng.uniform(0.2, 1.5, 300)
+    batch = StateBatch(observation, action[:, None], log_q[:, None], value, weight, weight[::-1])
+    pieces = cut(batch, 128, 4, np.float32)
+    given = policy, Estimator.IMPORTANCE
+    objective = LocalObjective(*given, Curvature.IDENTITY, theta, pieces, pieces)
+    for sums in (
+        sum_evaluation(*given, theta, theta.copy(), pieces),
+        objective.evaluate(np.ones_like(theta), np.float32(0)),
+    ):
+        assert (sums.gain, sums.kl, sums.max_kl) == (0.0, 0.0, 0.0)
 
 
 def test_states_of_weight_zero_do_not_count():

@@ -28,6 +28,7 @@ VINE = (
     "--sampler vine --sampling.vine.trunks 2 --sampling.vine.trunk-length 16"
     " --sampling.vine.states 8 --sampling.vine.actions 2 --sampling.vine.rollout-length 5"
 )
+MEMORY = "--policy.memory gru --policy.memory-units 3"
 KINDS = {
     "batched arrays": "CartPole-v1",
     "batched physics": "Hopper-v5",
@@ -35,7 +36,8 @@ KINDS = {
     " --estimation.advantages center",
     "vine": f"CartPole-v1 {VINE}",
     "shards": "CartPole-v1 --shards 2",
-    "memory": "CartPole-v1 --policy.memory gru --policy.memory-units 3",
+    "memory": f"CartPole-v1 {MEMORY}",
+    "memory and vine": f"CartPole-v1 {MEMORY} {VINE}",
     "masks": "trellis/KnightsTour-v0",
     "masks and memory": "trellis/KnightsTour-v0 --policy.memory lstm --policy.memory-units 3",
     "mixed actions": "trellis/Carry-v0",

@@ -101,6 +101,17 @@ def test_a_whole_step_equals_xlas():
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", [LocalObjective, PictureObjective])
+@pytest.mark.parametrize("stored", [False, True], ids=["pictures", "stored"])
+def test_kl_of_equal_parameters_is_exactly_zero_for_several_inputs(kind, stored):
+    theta, v, _, chunks = data(SEEING, 3, stored=stored)
+    theta, v = theta.astype(np.float32), v.astype(np.float32)
+    chunks = [c._replace(batch=jax.tree.map(_single, c.batch)) for c in chunks]
+    objective = kind(SEEING, Estimator.IMPORTANCE, Curvature.ANALYTIC, theta, *chunks)
+    sums = objective.evaluate(v, np.float32(0))
+    assert (sums.gain, sums.kl, sums.max_kl) == (0.0, 0.0, 0.0)
+
+
 def test_bits_depend_neither_on_threads_nor_on_what_is_kept(monkeypatch):
     theta, v, _, chunks = data(FACTORED, 3, stored=True)
     theta, v = theta.astype(np.float32), v.astype(np.float32)

@@ -184,10 +184,11 @@ def test_the_critic_values_observations_in_chunks():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("sampler", ["single-path", "vine"])
-def test_trains_from_pictures_and_resumes_exactly(sampler, tmp_path):
+def test_trains_from_pictures_and_resumes_exactly(sampler, memory, tmp_path):
     settings = {
-        "policy": {"hidden": (8,), "channels": (2,)},
+        "policy": {"hidden": (8,), "channels": (2,), "memory": memory, "memory_units": 3},
         "sampling": {"num_envs": 4, "steps_per_env": 64, "sampler": sampler},
         "step": {"max_kl": 0.05},
     }
@@ -203,4 +204,5 @@ def test_trains_from_pictures_and_resumes_exactly(sampler, tmp_path):
         agent.learn(512, progress_bar=False)
         np.testing.assert_array_equal(agent.theta, theta)
         observation, _ = Seeing().reset(seed=0)
-        assert agent.predict(observation) in (0, 1)
+        act = agent.predict if memory == "none" else agent.episode()
+        assert act(observation) in (0, 1)

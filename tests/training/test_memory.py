@@ -9,7 +9,8 @@ from tests.training.cases import CARTPOLE, VINE, bytes_of, train
 from trellis import presets
 from trellis.analysis import video
 from trellis.config import PolicyConfig, StepConfig, TrainConfig, VineConfig
-from trellis.estimation.advantages import with_carries
+from trellis.estimation.advantages import state_batch, with_carries
+from trellis.moments import Moments
 from trellis.policies import SavedPolicy
 from trellis.policies.normalizer import make_normalizer
 from trellis.training.build import build_sampler, env_maker
@@ -85,6 +86,29 @@ def test_branches_continue_the_memory_of_their_state():
     assert (once.branches.final_carry == after[:, None]).all()  # The same trunks, one step each.
     assert not single.all()
     assert not (samples.branches.final_carry == after[:, None]).all()
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("config", [SMALL, SMALL_VINE], ids=["single path", "vine"])
+def test_sequences_repeat_the_log_probabilities_of_sampling(config, memory):
+    vine = dataclasses.replace(config.sampling.vine, proposal="policy")  # So that log q is log π.
+    sampling = dataclasses.replace(config.sampling, vine=vine)
+    sizes = {"memory_span": 2, "output_scale": 1.0}  # So that log π depends on the memory.
+    policy = dataclasses.replace(config.policy, memory=memory, **sizes)
+    config = dataclasses.replace(config, policy=policy, sampling=sampling)
+    samples, model, theta = collect(config, iterations=3)
+    assert samples.ended[:-1].any()  # Episodes start inside the sequences.
+    assert samples.log_q.std() > 0.1
+    parts = [(samples._replace(branches=None), samples.reward)]
+    if samples.branches is not None:
+        parts.append((samples, samples.branches.reward_sum))
+    for part, values in parts:
+        batch = state_batch(part, values, Moments.of_mean(0.0, 1, 1.0), config.estimation)
+        params, _ = model.policy.distribution_params(theta, batch.observation)
+        counts = batch.surrogate_weight > 0  # The states with actions.
+        for action, log_q in zip(batch.action.swapaxes(0, 1), batch.log_q.T, strict=True):
+            log_prob = np.asarray(model.policy.distribution.log_prob(params, action))
+            np.testing.assert_allclose(log_prob[counts], log_q[counts], rtol=2e-5, atol=2e-5)
 
 
 def test_acting_needs_the_memory_and_an_episode_keeps_it():

@@ -47,14 +47,42 @@ def test_truncation_comes_when_the_count_says(make):
     env, everyone, rng = make(6), np.arange(6), np.random.default_rng(0)
     env.reset(everyone, everyone)
     going, count = np.ones(6, bool), np.zeros(6, int)
+    programs = jax_batch._step_rows, jax_batch._reset_rows
+    sizes = None
     for _ in range(LIMIT):
         step = env.step(contract.random_actions(env, rng), going.copy())
         count += going
         assert (step.truncated == (going & (count == LIMIT))).all()
-        size = jax_batch._step_rows._cache_size()
+        sizes = sizes or [program._cache_size() for program in programs]
         going &= ~(step.terminated | step.truncated)
     assert not going.any()
-    assert jax_batch._step_rows._cache_size() == size
+    env.reset(everyone, everyone + 6)
+    env.step(contract.random_actions(env, rng))
+    # The first step and the first reset compile, and no later ones.
+    assert [program._cache_size() for program in programs] == sizes
+
+
+@pytest.mark.parametrize(
+    ("env_id", "action", "limit"),
+    [
+        pytest.param("gymnax/Pendulum-v1", [0.0], 200, id="gymnax"),
+        pytest.param("phys2d/Pendulum-v0", [0.0], 200, id="phys2d"),
+        pytest.param("navix/Navix-Empty-5x5-v0", 0, 100, id="navix"),
+        pytest.param("xminigrid/MiniGrid-Empty-5x5", 1, 100, id="xminigrid"),
+        pytest.param("jumanji/Maze-v0", 0, 100, id="jumanji"),
+    ],
+)
+def test_the_suites_own_time_limit_truncates(env_id, action, limit):
+    suite = suites.suite_of(env_id)
+    if not suites.installed(suite.module):
+        pytest.skip(suite.install)
+    env = trellis.envs.make(env_id, 2)
+    env.reset(np.arange(2), np.arange(2))
+    actions = np.array([action] * 2, env.action_space.dtype)
+    for count in range(1, limit + 1):
+        step = env.step(actions)
+        assert not step.terminated.any()
+        assert (step.truncated == (count == limit)).all(), count
 
 
 @every_suite
