@@ -20,12 +20,13 @@ run optimized programs, as users do."""
 def pytest_configure(config: pytest.Config) -> None:
     """Cache compiled programs, so that later tests, workers, subprocesses and sessions load them.
 
-    Tests of Ctrl-C need SIGINT, so it is not ignored, whatever started the tests.
+    Tests of signals need SIGINT and SIGHUP, so neither is ignored, whatever started the tests.
 
     Compiled code depends on the processor, so each kind of processor has a folder of its own.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As in the background of a shell.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
+        if signal.getsignal(number) is signal.SIG_IGN:  # As in the background of a shell.
+            signal.signal(number, handler or signal.SIG_DFL)
     flags = os.environ.get("XLA_FLAGS", "")
     if "split_count" not in flags and jax.__version_info__ < (0, 11):  # An unknown option aborts.
         flags = f"{flags} {IN_ONE_PIECE}"
