@@ -57,12 +57,18 @@ MODERN: dict[str, Preset] = {
     # returns stopped at two thirds of those from the full state.
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): three convolutions, a short horizon.",
-        total_steps=2_000_000,
-        eval_every=50_000,
+        total_steps=3_000_000,
+        eval_every=100_000,
         policy=PolicyConfig(hidden=(128, 128, 128), channels=(8, 16, 32)),
         sampling=SamplingConfig(num_envs=64, steps_per_env=25),
         estimation=EstimationConfig(gamma=0.9, critic_epochs=2, critic_minibatch=256),
-        step=StepConfig(max_kl=0.03, cg_tolerance=0.1, fisher_fraction=0.25),
+        step=StepConfig(
+            max_kl=0.03,
+            final_max_kl=0.003,
+            cg_iterations=5,
+            cg_tolerance=0.1,
+            fisher_fraction=0.25,
+        ),
     ),
     "modern/jax": Preset(
         "Classic control in JAX (gymnax, Gymnasium's functions).",
