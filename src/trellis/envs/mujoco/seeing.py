@@ -10,6 +10,8 @@ with d the distance between the fingertip and the disc, so an arm that cannot se
 option `senses` gives the same task with other observations, for comparison.
 """
 
+import atexit
+import functools
 import os
 import sys
 import weakref
@@ -119,7 +121,7 @@ class SeeingReacher(BatchEnv):
         self._camera = np.zeros((num_envs, SIDE, SIDE, 3), np.uint8)
         self._data = mujoco.MjData(self.model)
         self._renderers: dict[int, Any] = {}
-        weakref.finalize(self, _close, self._renderers)  # Before OpenGL is gone at exit.
+        weakref.finalize(self, _close, self._renderers).atexit = False
         vector = spaces.Box(-np.inf, np.inf, (10 if senses == "state" else 6,), np.float32)
         space: spaces.Space[Any] = vector
         if senses == "both":
@@ -181,6 +183,8 @@ class SeeingReacher(BatchEnv):
             # The exception for a missing display or driver depends on the platform.
             try:
                 renderer = self._renderers[side] = mujoco.Renderer(self.model, side, side)
+                _DRAWING.add(self)
+                _close_at_exit()
             except Exception as failure:
                 raise RuntimeError(
                     f"{SEEING_REACHER} draws its camera's pictures, but no OpenGL context is"
@@ -212,6 +216,20 @@ class SeeingReacher(BatchEnv):
     def close(self) -> None:
         """Close the renderers."""
         _close(self._renderers)
+
+
+_DRAWING: weakref.WeakSet[SeeingReacher] = weakref.WeakSet()
+"""Batches that have renderers."""
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    """Let all renderers be closed when Python exits.
+
+    Exit handlers run in reverse order, and MuJoCo registers OpenGL's with the first renderer. So
+    this one is registered after it.
+    """
+    atexit.register(lambda: [batch.close() for batch in list(_DRAWING)])
 
 
 def _close(renderers: dict[int, Any]) -> None:
