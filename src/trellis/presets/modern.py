@@ -54,10 +54,11 @@ MODERN: dict[str, Preset] = {
         step=StepConfig(fisher_fraction=1.0),
     ),
     # Most of the time goes into the first convolution, so it has few channels. With half of these,
-    # returns stopped at two thirds of those from the full state.
+    # returns stopped at two thirds of those from the full state. After 200,000 steps, training
+    # returns were 8.7 to 11.7 with a damping of 0.1 (three seeds), and 12.0 with 0.01 (one seed).
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): three convolutions, a short horizon.",
-        total_steps=3_000_000,
+        total_steps=2_000_000,
         eval_every=100_000,
         policy=PolicyConfig(hidden=(128, 128, 128), channels=(8, 16, 32)),
         sampling=SamplingConfig(num_envs=64, steps_per_env=25),
@@ -65,6 +66,7 @@ MODERN: dict[str, Preset] = {
         step=StepConfig(
             max_kl=0.03,
             final_max_kl=0.003,
+            damping=0.01,
             cg_iterations=5,
             cg_tolerance=0.1,
             fisher_fraction=0.25,
