@@ -96,7 +96,8 @@ def _build(values: Mapping[str, Any]) -> spaces.Space[Any]:
         size = values["multi_binary"]
         return spaces.MultiBinary(_shape([size])[0] if isinstance(size, int) else _shape(size))
     if "dict" in values:
-        return spaces.Dict({name: _build(part) for name, part in values["dict"]})
+        # A list of pairs, because gymnasium sorts the keys of a dict, and their order is that of θ.
+        return spaces.Dict([(name, _build(part)) for name, part in values["dict"]])
     return spaces.Tuple([_build(part) for part in values["tuple"]])
 
 

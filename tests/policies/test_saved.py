@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -43,6 +44,34 @@ def test_it_acts_as_the_agent_does(agent):
     singles = [saved.act(one, deterministic=True) for one in batch]
     np.testing.assert_array_equal(singles, expected)
     assert (saved.steps, saved.iteration) == (agent.steps, 2)
+
+
+class Unsorted(gymnasium.Env):
+    """Spaces whose keys are not in alphabetical order."""
+
+    observation_space = spaces.Dict(z=spaces.Box(-1, 1, (2,)), a=spaces.Box(-1, 1, (1,)))
+    action_space = spaces.Dict(y=spaces.Discrete(3), b=spaces.Box(-1, 1, (1,)))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        values = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"z": values[:2], "a": values[2:]}, {}
+
+    def step(self, action):
+        return self.reset()[0], float(action["y"]), True, False, {}
+
+
+def test_the_keys_of_a_dict_keep_their_order(tmp_path):
+    sizes = {"num_envs": 2, "steps_per_env": 8}
+    with TRPO(Unsorted, policy={"hidden": (4,), "output_scale": 1.0}, sampling=sizes) as agent:
+        agent.learn(16, progress_bar=False)
+        agent.save(tmp_path)
+        saved = SavedPolicy.load(tmp_path)
+        assert saved.spaces == (Unsorted.observation_space, Unsorted.action_space)
+        batch = {"z": np.linspace([-1, 0], [1, 0], 5), "a": np.linspace([1], [-1], 5)}
+        expected, actions = (each(batch, deterministic=True) for each in (agent.predict, saved.act))
+        np.testing.assert_array_equal(actions["y"], expected["y"])
+        np.testing.assert_array_equal(actions["b"], expected["b"])
 
 
 def test_sampled_actions_come_from_the_generator_that_is_given(agent):
