@@ -203,10 +203,11 @@ class TRPO:
         """
         return self._acting.act(observation, deterministic, self._rng, action_mask=action_mask)
 
-    def episode(self, deterministic: bool = False) -> Callable[[Any], Any]:
+    def episode(self, deterministic: bool = False) -> Callable[..., Any]:
         """Return a function from observations to actions for one episode.
 
-        That of a policy with memory remembers what it has seen, which `predict` cannot.
+        That of a policy with memory remembers what it has seen, which `predict` cannot. A mask that
+        is not a part of the observations is passed along: `act(observation, action_mask=mask)`.
 
         Args:
             deterministic: Whether to take the most probable actions instead of sampling them.

@@ -262,6 +262,13 @@ def is_single(observation: Any, space: Space) -> bool:
     return np.ndim(observation) == len(space.shape or ())
 
 
+def count_rows(tree: Any) -> int:
+    """Return the number of environments in a batch of observations or actions."""
+    if isinstance(tree, Mapping):
+        return count_rows(next(iter(tree.values())))
+    return count_rows(tree[0]) if isinstance(tree, tuple) else len(tree)
+
+
 def row_of(tree: Any, index: Any) -> Any:
     """Return the observation or action of one environment, or of a slice, from those of a batch."""
     if isinstance(tree, Mapping):

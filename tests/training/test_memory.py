@@ -130,6 +130,24 @@ def test_acting_needs_the_memory_and_an_episode_keeps_it():
     assert batch.carry is None
 
 
+@pytest.mark.parametrize(
+    ("carry", "message"),
+    [
+        ((3,), r"shape \(2, 3\), got \(3,\)"),
+        ((3, 3), r"shape \(2, 3\), got \(3, 3\)"),
+        ((2, 4), r"shape \(2, 3\), got \(2, 4\)"),
+    ],
+)
+def test_a_carry_of_another_shape_is_refused(carry, message):
+    policy, observations = untrained(SMALL), np.zeros((2, 2), np.float32)
+    with pytest.raises(ValueError, match=message):
+        policy.act(observations, carry=np.zeros(carry, np.float32))
+    with pytest.raises(ValueError, match=r"shape \(3,\), got \(1, 3\)"):
+        policy.act(observations[0], carry=policy.initial_carry(1))
+    _, after = policy.act(observations[0], carry=np.zeros(3))
+    assert after.dtype == np.float32
+
+
 def test_an_evaluation_forgets_between_episodes():
     policy = untrained(SMALL)
     policy = dataclasses.replace(policy, theta=policy.theta * 30)

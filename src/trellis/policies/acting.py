@@ -50,3 +50,13 @@ class BatchActor:
     def start_episodes(self) -> None:
         """Forget everything, because new episodes start in all environments."""
         self.carry = None
+
+
+def require_carry(carry: np.ndarray, wanted: tuple[int, ...]) -> None:
+    """Raise a ValueError if a carry does not have the shape that `initial_carry` gives it."""
+    if carry.shape != wanted:
+        raise ValueError(
+            f"carry must have the shape {wanted}, got {carry.shape}: start with"
+            " policy.initial_carry(), or initial_carry(n) for a batch of n, and pass on what `act`"
+            " returns"
+        )

@@ -20,7 +20,7 @@ from trellis.actions import ActionMap
 from trellis.checkpoint_format import Checkpoint, Header, require_values
 from trellis.config import TrainConfig
 from trellis.moments import Moments
-from trellis.policies.acting import HAS_MEMORY, BatchActor
+from trellis.policies.acting import HAS_MEMORY, BatchActor, require_carry
 from trellis.policies.normalizer import Normalizer, make_normalizer
 from trellis.policies.policy import Policy
 from trellis.policies.pretrained import pretrained_folder
@@ -33,6 +33,7 @@ from trellis.spaces import (
     Observation,
     Spaces,
     add_batch_axis,
+    count_rows,
     is_single,
     observation_encoder,
     row_of,
@@ -160,19 +161,22 @@ class SavedPolicy:
         """
         if carry is None and self.policy.carry_size:
             raise ValueError(HAS_MEMORY)
+        if carry is not None:
+            carry = np.asarray(carry, np.float32)
         action, new = self._act(observation, deterministic, rng, carry, action_mask)
         return action if carry is None else (action, new)
 
     def episode(
         self, deterministic: bool | None = None, rng: np.random.Generator | None = None
-    ) -> Callable[[Any], Any]:
+    ) -> Callable[..., Any]:
         """Return a function that acts in one episode and remembers what it has seen.
 
             act = policy.episode()      # when an episode starts
             action = act(observation)   # in every step
 
         It works for every policy, with memory or without. A batch of observations is a batch of
-        episodes that start together.
+        episodes that start together. As in `act`, a mask that is not a part of the observations is
+        passed along: `act(observation, action_mask=mask)`.
 
         Args:
             deterministic: as in `act`.
@@ -180,9 +184,9 @@ class SavedPolicy:
         """
         carry: np.ndarray | None = None
 
-        def act(observation: Any) -> Any:
+        def act(observation: Any, *, action_mask: Any = None) -> Any:
             nonlocal carry
-            action, carry = self._act(observation, deterministic, rng, carry)
+            action, carry = self._act(observation, deterministic, rng, carry, action_mask)
             return action
 
         return act
@@ -208,7 +212,9 @@ class SavedPolicy:
             batch = add_batch_axis(observation) if single else observation
             require_legal(batch, self.spaces)
             if carry is not None:
-                actor.carry = np.asarray(carry)[None] if single else np.asarray(carry)
+                fresh = self.initial_carry(None if single else count_rows(batch))
+                require_carry(carry, fresh.shape)
+                actor.carry = carry[None] if single else carry
             actions = self._action_map(actor(batch))
         except (LookupError, TypeError, ValueError) as error:
             raise ValueError(

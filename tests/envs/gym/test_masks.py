@@ -99,6 +99,8 @@ def test_trains_predicts_and_evaluates_with_masks(tmp_path):
         assert trellis.evaluate_policy(agent, limited, episodes=2).mean_length <= 20
     saved = trellis.SavedPolicy.load(tmp_path)
     assert saved.act({"observation": first, MASK_KEY: np.array([0, 1])}) == 1
+    act = saved.episode()
+    assert [act(first, action_mask=mask) for mask in ([0, 1], [1, 0])] == [1, 0]
 
 
 def test_check_env_reports_masks():
