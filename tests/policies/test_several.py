@@ -167,8 +167,25 @@ def test_an_own_encoder_replaces_the_one_of_its_key():
     assert [network.num_outputs for network in ours.network.encoders] == [1, 5, 2, 5]
     params, _ = ours.distribution_params(ours.init(rng), random_inputs(rng, 3))
     assert params.mean.shape == (3, 2)
-    with pytest.raises(ValueError, match="key 'nose', but the parts of the observation are camera"):
-        policy(encoders={"nose": Mean()})
+
+
+@pytest.mark.parametrize(
+    ("encoders", "error", "message"),
+    [
+        (
+            {"nose": MLP(2, (), 2)},
+            ValueError,
+            "'nose', but the parts of the observation are camera",
+        ),
+        ({"camera": "conv"}, TypeError, "'camera' must be a network, but str has no num_outputs"),
+        ({"joints": MLP(5, (), 2)}, ValueError, "'joints' must have the inputs 2, got 5"),
+        ({"camera": MLP(396, (), 2)}, ValueError, r"the inputs \(3, 12, 11\), got 396"),
+        ([MLP(2, (), 2)], TypeError, "encoders must map keys to networks, got list"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_refused(encoders, error, message):
+    with pytest.raises(error, match=message):
+        policy(encoders=encoders)
 
 
 def test_the_critic_values_observations_in_chunks():

@@ -48,8 +48,9 @@ def build_policy(
         config: Sizes of the layers and how the weights are initialized.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
-        encoders: Networks of your own for parts of a Dict or Tuple observation, by key. An encoder
-            gets the part as bytes (picture) or as features (anything else).
+        encoders: Networks of your own for parts of a Dict or Tuple observation, by key; keys of
+            nested parts are joined by dots. An encoder gets the part as bytes (picture) or as
+            features (anything else).
 
     Returns:
         The policy's description. `Policy.init` creates its parameters.

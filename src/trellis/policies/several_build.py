@@ -13,6 +13,8 @@ DEFAULT_UNITS = 64
 """Outputs of an encoder if the policy has no hidden layers."""
 GAIN = math.sqrt(2.0)
 """Gain of an encoder's initial weights, that of hidden layers."""
+MEMBERS = ("num_outputs", "shapes", "values_per_state", "init", "apply")
+"""What a network has."""
 
 
 def several_network(
@@ -37,10 +39,11 @@ def several_network(
         encoders: Encoders of your own, by the key of their part.
 
     Raises:
-        ValueError: An encoder belongs to no part of the observation.
+        TypeError: An encoder is not a network.
+        ValueError: An encoder belongs to no part of the observation, or has other inputs.
     """
     units = hidden[0] if hidden else DEFAULT_UNITS
-    own = dict(encoders or {})
+    own = _checked(encoders or {}, features)
     pictures: list[Network] = []
     for part in features.pictures:
         frames, height, width = part.shape
@@ -59,16 +62,36 @@ def several_network(
         else:
             rest.append(part)
     _flush(vectors, rest, start, units)
-    if own:
-        known = ", ".join(part.name for part in (*features.pictures, *features.vectors))
-        raise ValueError(
-            f"encoders has the key {next(iter(own))!r}, but the parts of the observation are"
-            f" {known}"
-        )
     joined = sum(network.num_outputs for network in pictures)
     joined += sum(vector.network.num_outputs for vector in vectors)
     trunk = MLP(joined, hidden[1:], outputs, output_scale=output_scale)
     return SeveralNetwork(tuple(pictures), tuple(vectors), trunk)
+
+
+def _checked(encoders: Mapping[str, Network], features: SeveralFeatures) -> dict[str, Network]:
+    """Return the encoders of a user; raise if one is not a network for a part of observations."""
+    if not isinstance(encoders, Mapping):
+        raise TypeError(f"encoders must map keys to networks, got {type(encoders).__name__}")
+    parts = {part.name: part for part in (*features.pictures, *features.vectors)}
+    for name, network in encoders.items():
+        if name not in parts:
+            raise ValueError(
+                f"encoders has the key {name!r}, but the parts of the observation are"
+                f" {', '.join(parts)}"
+            )
+        missing = [member for member in MEMBERS if not hasattr(network, member)]
+        if missing:
+            raise TypeError(
+                f"the encoder of {name!r} must be a network, but {type(network).__name__} has no"
+                f" {', '.join(missing)}"
+            )
+        part = parts[name]
+        wanted = part.shape if part in features.pictures else part.size
+        if isinstance(network, MLP | ConvNet) and network.inputs != wanted:
+            raise ValueError(
+                f"the encoder of {name!r} must have the inputs {wanted}, got {network.inputs}"
+            )
+    return dict(encoders)
 
 
 def _flush(vectors: list[VectorEncoder], parts: list[Any], start: int, units: int) -> None:
