@@ -24,6 +24,14 @@ REFUSED = {
     "critic": (lambda: TRPO("CartPole-v1", estimation={"critic": "x"}), "critic must be one of"),
     "method": (lambda: TRPO("CartPole-v1", step={"method": "ppo"}), "method must be one of trpo"),
     "num_envs": (lambda: TRPO("CartPole-v1", sampling={"num_envs": 0}), "num_envs must be"),
+    "part of an environment": (
+        lambda: TRPO("CartPole-v1", sampling={"num_envs": 2.5}),
+        "num_envs must be a whole number, got 2.5",
+    ),
+    "no units of memory": (
+        lambda: TRPO("CartPole-v1", policy={"memory": "gru", "memory_units": 0}),
+        "memory_units must be at least 1, got 0",
+    ),
     "sampler": (lambda: TRPO("CartPole-v1", sampling={"sampler": "x"}), "sampler must be one of"),
     "nested": (
         lambda: TRPO("CartPole-v1", sampling={"vine": {"state": 1}}),

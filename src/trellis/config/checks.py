@@ -57,6 +57,8 @@ class Checked:
             if value is None and setting.default is None:
                 continue
             if isinstance(value, float):
+                whole = setting.type is int or get_args(setting.type) == (int, type(None))
+                _require(not whole, setting.name, JSON_NAMES[int], value)
                 _require(math.isfinite(value), setting.name, "a finite number", value)
             for what, is_valid in constraints.items():
                 try:
