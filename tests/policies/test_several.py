@@ -15,7 +15,7 @@ from trellis.inputs import Inputs
 from trellis.moments import Moments
 from trellis.optimization.fisher import fisher_operator
 from trellis.optimization.rules import Curvature
-from trellis.policies.build import build_policy
+from trellis.policies.build import build_policy, require_fit
 from trellis.policies.networks import MLP
 from trellis.policies.normalizer import PictureStandardizer, Standardizer
 from trellis.policies.sequences import Sequences
@@ -40,6 +40,16 @@ def policy(space=SPACE, actions=ACTIONS, **options):
 def random_inputs(rng, n):
     pictures = [rng.integers(0, 256, (n, *s), np.uint8) for s in ((3, 12, 11), (1, 10, 10))]
     return Inputs(tuple(pictures), rng.normal(size=(n, 5)))
+
+
+def stored(pictures):
+    """Return pictures as indices of frames in stores, as samplers keep them."""
+    stacks = []
+    for picture in pictures:
+        store = FrameStore(64, picture.shape[2:])
+        index = store.add(picture.reshape(-1, *picture.shape[2:])).reshape(len(picture), -1)
+        stacks.append(Stacks(index, store))
+    return tuple(stacks)
 
 
 class Seeing(gymnasium.Env):
@@ -101,14 +111,9 @@ def test_fisher_product_is_the_dense_hessian_of_the_mean_kl():
     v = rng.normal(size=ours.num_params)
     gradient = jax.grad(mean_kl)
     expected = jax.jit(lambda t: jax.jvp(gradient, (t,), (v,))[1])(theta)
-    stores, index = [], []
-    for picture in inputs.pictures:
-        store = FrameStore(64, picture.shape[2:])
-        index.append(store.add(picture.reshape(-1, *picture.shape[2:])).reshape(6, -1))
-        stores.append(store)
-    stacks = tuple(Stacks(i, store) for i, store in zip(index, stores, strict=True))
     ones = np.ones((6, 1))
-    batch = StateBatch(Inputs(stacks, inputs.rows), np.zeros((6, 1, 2)), ones, ones, weight, weight)
+    states = Inputs(stored(inputs.pictures), inputs.rows)
+    batch = StateBatch(states, np.zeros((6, 1, 2)), ones, ones, weight, weight)
     chunks = cut(batch, 4, 2, np.float64)
     product = fisher_operator(ours, Curvature.ANALYTIC, jnp.asarray(theta), chunks)(v)
     assert np.linalg.norm(product - expected) < 1e-6 * np.linalg.norm(expected)
@@ -133,9 +138,11 @@ def test_fisher_product_of_pictures_with_memory_is_the_dense_hessian():
 
     v = rng.normal(size=ours.num_params)
     expected = jax.jit(lambda t: jax.jvp(jax.grad(sum_kl), (t,), (v,))[1])(theta)
-    mu, push = jax.linearize(params, jnp.asarray(theta))
-    weighted = weight[:, None] * ours.distribution.fisher_product(mu, push(v))
-    (product,) = jax.linear_transpose(push, theta)(weighted)
+    ones = np.ones((6, 1))
+    states = states._replace(observation=Inputs(stored(inputs.pictures), inputs.rows))
+    batch = StateBatch(states, np.zeros((6, 1, 1)), ones, ones, weight, weight)
+    chunks = cut(batch, 3, 2, np.float64)  # A sequence per chunk.
+    product = fisher_operator(ours, Curvature.ANALYTIC, jnp.asarray(theta), chunks)(v)
     assert np.linalg.norm(product - expected) < 1e-6 * np.linalg.norm(expected)
 
 
@@ -186,6 +193,17 @@ def test_an_own_encoder_replaces_the_one_of_its_key():
 def test_an_encoder_that_does_not_fit_is_refused(encoders, error, message):
     with pytest.raises(error, match=message):
         policy(encoders=encoders)
+
+
+def test_a_policy_must_fit_the_rule_for_pictures():
+    flat = build_policy(PolicyConfig(pictures="flatten"), SPACE, ACTIONS)
+    require_fit(flat, SPACE, ACTIONS, "Mine-v0", "flatten")
+    require_fit(policy(), SPACE, ACTIONS, "Mine-v0")
+    with pytest.raises(ValueError, match="must be a SeveralNetwork, as build_policy makes it, got"):
+        require_fit(flat, SPACE, ACTIONS, "Mine-v0")
+    config, own = PolicyConfig(pictures="flatten"), {"joints": MLP(2, (3,), 2)}
+    with pytest.raises(ValueError, match="pictures must be convolve for encoders, got 'flatten'"):
+        build_policy(config, SPACE, ACTIONS, encoders=own)
 
 
 def test_the_critic_values_observations_in_chunks():

@@ -259,8 +259,9 @@ def make_env_of(policy: "SavedPolicy", num_envs: int, **options: Any) -> "BatchE
     config = policy.config
     env = make_env(config, num_envs, **options)
     try:
-        require_fit(policy.policy, env.observation_space, env.action_space, config.env)
-        policy.require_spaces((env.observation_space, env.action_space), config.env)
+        spaces = env.observation_space, env.action_space
+        require_fit(policy.policy, *spaces, config.env, config.policy.pictures)
+        policy.require_spaces(spaces, config.env)
     except ValueError:
         env.close()
         raise

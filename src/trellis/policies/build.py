@@ -72,6 +72,8 @@ def build_policy(
         if not isinstance(observation_space, spaces.Dict | spaces.Tuple):
             raise ValueError("encoders needs a Dict or Tuple observation space, which has keys")
         features = observation_parts(observation_space)
+        if features.pictures:
+            raise ValueError(f"pictures must be convolve for encoders, got {config.pictures!r}")
     if config.memory == "none":
         outputs = distribution.num_outputs
         network = _layers(config, features, config.hidden, encoders, outputs=outputs)
@@ -160,6 +162,12 @@ def require_fit(
         wanted = build_distribution(PolicyConfig(), action_space)
         _require_equal("actions", "distribution", distribution, wanted, name)
     if isinstance(features, SeveralFeatures):
+        if isinstance(network, MLP | ConvNet | NoEncoder):
+            raise ValueError(
+                f"the policy does not fit the observations of {name}: they have parts that are"
+                " pictures, so its network must be a SeveralNetwork, as build_policy makes it, got"
+                f" {type(network).__name__}"
+            )
         return
     inputs = features.shape if isinstance(features, PictureFeatures) else int(features)
     if isinstance(network, MLP | NoEncoder if isinstance(inputs, int) else ConvNet):
