@@ -1,6 +1,7 @@
 """Tests of the experiments on masks and on the robot that sees: plans, pages and verdicts."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -78,6 +79,17 @@ def test_robots_differ_in_their_senses_alone():
     assert {plan.preset for plan in plans.values()} == {"modern/camera"}
     assert [plan.env_options["senses"] for plan in plans.values()] == list(seeing.SENSES)
     assert {plan.policy for plan in plans.values()} == {plans["both"].policy}
+
+
+def test_the_video_is_that_of_the_last_run(tmp_path):
+    video, log = tmp_path / "video.mp4", tmp_path / "metrics.jsonl"
+    log.touch()
+    assert seeing.is_older(video, log)
+    video.touch()
+    os.utime(log, (1000, 1000))
+    assert not seeing.is_older(video, log)
+    os.utime(video, (999, 999))
+    assert seeing.is_older(video, log)
 
 
 def test_the_page_of_the_robot_normalizes_returns(tmp_path):

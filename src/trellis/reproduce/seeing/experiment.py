@@ -17,6 +17,7 @@ from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.seeing import page
 from trellis.reproduce.sweep import Say
+from trellis.runs.log import METRICS
 
 ENV = "trellis/SeeingReacher-v0"
 EPISODES = 100
@@ -51,9 +52,9 @@ class Seeing(TrainingExperiment):
         for seed in range(self.first_seed, self.first_seed + self.seeds):
             for senses in self.senses:
                 kept.train([self.plan(senses, seed)], 1, say)
-        first = self.plan("both", 0)
-        if first.has_started and first.finished and not (self.out / VIDEO).is_file():
-            record_video(first, self.out / VIDEO)
+        first, video = self.plan("both", 0), self.out / VIDEO
+        if first.has_started and first.finished and is_older(video, first.folder / METRICS):
+            record_video(first, video)
         self.write_pages()
 
     def plan(self, senses: str, seed: int) -> RunPlan:
@@ -77,6 +78,11 @@ class Seeing(TrainingExperiment):
             for senses in SENSES
         }
         page.write(self.out, found, made_by(command(self, report_only=False)))
+
+
+def is_older(video: Path, log: Path) -> bool:
+    """Return whether a video is missing, or was recorded before the run with this log ended."""
+    return not video.is_file() or video.stat().st_mtime < log.stat().st_mtime
 
 
 def record_video(plan: RunPlan, path: Path) -> None:
