@@ -17,6 +17,8 @@ PLAIN = [
     spaces.MultiDiscrete([3, 3, 2]),
 ]
 OTHERS = [
+    *(spaces.Box(0, 1000, (3,), dtype) for dtype in (np.int16, np.uint16, np.uint32)),
+    spaces.Box(0, 2**64 - 1, (1,), np.uint64),
     spaces.Box(np.float32([-1, -2]), np.float32([1, np.inf])),
     spaces.MultiBinary(4),
     spaces.MultiBinary((2, 3)),

@@ -20,7 +20,10 @@ MOST_VALUES = 1 << 24
 LONGEST_TEXT = 1 << 16
 """Largest number of characters of a space's text that is read."""
 BOUNDS = ("low", "high")
-BOX_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
+BOX_DTYPES = (
+    *("float16", "float32", "float64", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
 """Data types that a Box may have in a file."""
 
 
