@@ -69,6 +69,15 @@ def test_the_extra_noise_shrinks_to_nothing():
     np.testing.assert_allclose(seen, [0.2, 0.15, 0.1, 0.05, 0.0, 0.0], atol=1e-12)
 
 
+def test_without_generations_the_noise_shrinks_with_the_progress():
+    search = make(np.zeros(2), 2.0, population=4, extra_variance=0.05, noise_generations=0)
+    for progress, variance in [(0.0, 0.2), (0.25, 0.15), (0.9, 0.02), (1.0, 0.0), (1.1, 0.0)]:
+        search.ask()
+        search._asked = np.zeros((4, 2))
+        search.tell(np.zeros(4), progress)
+        np.testing.assert_allclose(search.std**2, variance, atol=1e-12)
+
+
 def test_it_finds_the_top_of_a_hill_and_needs_the_noise_for_it():
     def distance(extra_variance):
         search = make(np.full(10, 3.0), 0.5, population=40, extra_variance=extra_variance, seed=1)

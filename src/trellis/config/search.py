@@ -34,7 +34,8 @@ class SearchConfig(Checked):
     """ρ of cem: fraction of a generation whose moments define the next one."""
     extra_variance: float = field(default=0.05, metadata=NOT_NEGATIVE)
     """ζ of cem: extra variance in the first generation, as a fraction of σ₀²."""
-    noise_generations: int = field(default=50, metadata=AT_LEAST_1)
-    """T of cem: generations until the extra variance reaches 0."""
+    noise_generations: int = field(default=50, metadata=NOT_NEGATIVE)
+    """T of cem: generations until the extra variance reaches 0. With 0, it shrinks with the steps
+    and reaches 0 at the end of the run."""
     full_covariance_params: int = field(default=100, metadata=NOT_NEGATIVE)
     """Maximum number of parameters for a full covariance matrix (cma). Above it, a diagonal one."""

@@ -6,7 +6,8 @@ determine the distribution of the next generation:
     m ← mean(E)        v ← var(E) + Z_t        Z_t = ζ σ₀² max(1 − t/T, 0)
 
 Without Z_t the variance vanishes long before the mean converges. Szita and Lőrincz use
-Z_t = max(5 − t/10, 0) at σ₀² = 100. That is ζ = 0.05 and T = 50, the defaults here.
+Z_t = max(5 − t/10, 0) at σ₀² = 100. That is ζ = 0.05 and T = 50, the defaults here. Long runs need
+noise for longer: at T = 0, the progress of the run takes the place of t/T.
 """
 
 import math
@@ -54,14 +55,21 @@ class CEM:
         self._asked = members.copy()
         return members
 
-    def tell(self, fitness: np.ndarray) -> None:
-        """Move the distribution to the elite of the last generation; a larger fitness is better."""
+    def tell(self, fitness: np.ndarray, progress: float = 0.0) -> None:
+        """Move the distribution to the elite of the last generation.
+
+        Args:
+            fitness: Fitness of every member; larger is better.
+            progress: Part of the run before this generation, which replaces t/T at T = 0.
+        """
         if self._asked is None:
             raise RuntimeError("tell must be called after ask, once for each generation")
         best_first = np.argsort(-np.asarray(fitness), kind="stable")
         elite = self._asked[best_first[: self.elite]]
         self.mean = elite.mean(axis=0)
-        remaining = max(1.0 - self.generation / self._noise_generations, 0.0)
+        if self._noise_generations > 0:
+            progress = self.generation / self._noise_generations
+        remaining = max(1.0 - progress, 0.0)
         self.std = np.sqrt(elite.var(axis=0) + self._extra_variance * remaining)  # Z_t
         self.generation += 1
         self._asked = None

@@ -87,8 +87,14 @@ class CMA:
             self._asked = self._strategy.ask()
         return np.array(self._asked)
 
-    def tell(self, fitness: np.ndarray) -> None:
-        """Move the distribution by the ranking of the last generation; larger is better."""
+    def tell(self, fitness: np.ndarray, progress: float = 0.0) -> None:
+        """Move the distribution by the ranking of the last generation.
+
+        Args:
+            fitness: Fitness of every member; larger is better.
+            progress: Part of the run before this generation, which CMA ignores.
+        """
+        del progress
         if self._asked is None:
             raise RuntimeError("tell must be called after ask, once for each generation")
         fitness = np.asarray(fitness, np.float64)

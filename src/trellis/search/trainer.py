@@ -128,7 +128,7 @@ class SearchTrainer(TrainerBase[SearchState]):
         returns, lengths = np.concatenate(played.returns), np.concatenate(played.lengths)
         clock.append(time.perf_counter())
         fitness = returns.mean(axis=1)
-        self._search.tell(fitness)
+        self._search.tell(fitness, progress=state.steps / self.config.total_steps)
         self._search_at = self._search.record()
         clock.append(time.perf_counter())
 
