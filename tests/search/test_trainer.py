@@ -72,6 +72,22 @@ def test_a_generation_fills_the_steps_of_an_iteration_but_is_never_too_small():
     assert population(HOPPER, "cma", search=four_times) == 250
 
 
+def test_noise_for_the_whole_run_follows_the_steps():
+    def variance(share, extra_variance):
+        search = SearchConfig(
+            population=8, path_length=10, extra_variance=extra_variance, noise_generations=0
+        )
+        trainer = SearchTrainer(config(CARTPOLE, "cem", search=search, total_steps=1000))
+        state = dataclasses.replace(trainer.start(), steps=int(share * 1000))
+        state, _ = trainer.iterate(state)
+        trainer.close()
+        return state.search["std"] ** 2
+
+    for share in (0.0, 0.25, 1.0):
+        added = variance(share, 0.05) - variance(share, 0.0)
+        np.testing.assert_allclose(added, 0.05 * (1 - share), atol=1e-12)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_was_stopped_ends_with_the_same_bytes(method, tmp_path):
     searched = SearchConfig(population=8, episodes=2, path_length=30, noisy_actions=True)
