@@ -145,13 +145,15 @@ CONTROLS = (
         *("g-rollouts-300", "rollouts of 300 steps", "rollouts of 100 steps are too short"),
         sampling={"vine": {"rollout_length": 300}},
     ),
-    _vine(
-        *(
-            "h-constant-tail",
-            "a value of 100 after a rollout that survives",
+    *(
+        _vine(
+            name,
+            f"a value of {value:g} after a rollout that survives",
             "survival is not rewarded",
-        ),
-        sampling={"vine": {"cut_value": 100.0}},
+            sampling={"vine": {"cut_value": value}},
+        )
+        # A gait earns about 2.9 per step, so 290 from then on at γ = 0.99.
+        for name, value in (("h-constant-tail", 100.0), ("h-constant-tail-300", 300.0))
     ),
 )
 BY_NAME = {control.name: control for control in CONTROLS}
