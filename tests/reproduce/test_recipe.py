@@ -38,8 +38,21 @@ def test_the_page_compares_runs_with_the_same_seeds(tmp_path):
     assert rows["epochs-20"]["score"] == pytest.approx((1.0 + 0.8) / 2)
     assert rows["epochs-20"]["baseline"] == pytest.approx((0.5 + 0.6) / 2)
     assert "+0.350" in (tmp_path / "README.md").read_text()
-    (tmp_path / "runs").mkdir()
     check_page(tmp_path)
+
+
+def test_a_candidate_that_changes_nothing_on_a_task_has_no_runs_there(tmp_path, monkeypatch):
+    kept = {"seed": 100, "mean_return": 5.0}
+
+    def find(self, config):
+        return kept if config.seed == 100 and config.env == "Swimmer-v5" else None
+
+    monkeypatch.setattr(recipe.KeptRuns, "find", find)
+    recipe.Recipe(tmp_path).write_pages()
+    names = [row["candidate"] for row in recipe_rows(tmp_path)]
+    assert "baseline" in names
+    assert "epochs-20" in names
+    assert "max-kl-0.02" not in names, "the preset of the swimmer has this δ already"
 
 
 def recipe_rows(folder):

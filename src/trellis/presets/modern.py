@@ -55,7 +55,8 @@ MODERN: dict[str, Preset] = {
     ),
     # Most of the time goes into the first convolution, so it has few channels. With half of these,
     # returns stopped at two thirds of those from the full state. After 200,000 steps, training
-    # returns were 8.7 to 11.7 with a damping of 0.1 (three seeds), and 7.4 to 12.9 with 0.01 (four).
+    # returns were 8.7 to 11.7 with a damping of 0.1 (three seeds), and 7.4 to 12.9 with 0.01 (four
+    # seeds).
     "modern/camera": Preset(
         "Robots that see (64×64 pictures and joints): three convolutions, a short horizon.",
         total_steps=2_000_000,

@@ -9,15 +9,12 @@ import numpy as np
 from trellis.analysis.statistics import bootstrap, interquartile_mean, interval_text
 from trellis.reproduce import page
 from trellis.reproduce.files import Record, write_json
+from trellis.reproduce.kept_runs import files_of
 from trellis.reproduce.page import BLANK
 from trellis.reproduce.recipe.candidates import BASELINE, CANDIDATES
 
 Runs = Mapping[str, Mapping[str, Sequence[Record]]]
 """Kept runs by candidate and task."""
-FILES = {
-    "recipe.json": "Scores of every candidate.",
-    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
-}
 
 
 def write(out: Path, runs: Runs, goals: Mapping[str, float], made: Mapping[str, str]) -> None:
@@ -62,7 +59,7 @@ def write(out: Path, runs: Runs, goals: Mapping[str, float], made: Mapping[str, 
         "```",
         "",
     ]
-    page.write(out, lines, FILES)
+    page.write(out, lines, {"recipe.json": "Scores of every candidate.", **files_of(out)})
 
 
 def _compare(name: str, runs: Runs, goals: Mapping[str, float]) -> dict[str, Any]:
