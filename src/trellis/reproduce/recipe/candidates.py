@@ -63,6 +63,15 @@ CANDIDATES = {
         _step("max-kl-0.02-decay", "δ from 0.02 to 0.002", max_kl=0.02, final_max_kl=0.002),
         _sampling("batch-1024", "16 environments × 64 steps", num_envs=16, steps_per_env=64),
         _sampling("long-segments", "16 environments × 128 steps", num_envs=16, steps_per_env=128),
+        Candidate(
+            "batch-1024-decay",
+            "16 environments × 64 steps with the decays of both-decay",
+            {
+                "sampling": {"num_envs": 16, "steps_per_env": 64},
+                "estimation": {"critic_epochs": 20, "final_critic_learning_rate": 0.0},
+                "step": {"max_kl": 0.02, "final_max_kl": 0.002},
+            },
+        ),
         _estimation("horizon", "γ 0.995, λ 0.97", gamma=0.995, gae_lambda=0.97),
         _estimation("lambda-0.9", "λ 0.9", gae_lambda=0.9),
         _estimation("compensation", "first layers compensated", compensate_normalization=True),
