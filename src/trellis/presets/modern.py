@@ -43,7 +43,7 @@ MODERN: dict[str, Preset] = {
     ),
     # Without new episodes, a policy that always balances forgets how to start one.
     "modern/double-pendulum": Preset(
-        "MuJoCo InvertedDoublePendulum: new episodes in every iteration, and small steps.",
+        "MuJoCo's inverted pendulums: new episodes in every iteration, and small steps.",
         sampling=SamplingConfig(whole_paths=True),
         step=StepConfig(max_kl=0.003, fisher_fraction=1.0),
     ),
