@@ -8,6 +8,8 @@ from trellis.reproduce.files import Record
 
 COLUMNS = 3
 """Number of panels from left to right."""
+EVERY = 2
+"""Interval of the points that are plotted, which keeps the file small."""
 
 
 def plot(curves: Mapping[str, Record], path: Path) -> None:
@@ -20,7 +22,8 @@ def plot(curves: Mapping[str, Record], path: Path) -> None:
     columns = min(COLUMNS, len(curves))
     with figures.open_grid(path, len(curves), columns=columns, svg=True) as (figure, axes):
         for axis, (env, curve) in zip(axes, curves.items(), strict=True):
-            line = {name: curve[name] for name in ("x", "mean", "low", "high")}
+            # Counted from the end, so that the last point is plotted.
+            line = {name: curve[name][::-EVERY][::-1] for name in ("x", "mean", "low", "high")}
             figures.plot_band(axis, **line, color=figures.COLORS[0])
             axis.set(title=env, xlabel="simulator steps", ylim=figures.limits(curve["mean"]))
             figures.format_counts(axis)

@@ -5,6 +5,7 @@ from pathlib import Path
 from trellis.analysis.statistics import interval_text
 from trellis.reproduce import page
 from trellis.reproduce.files import Record
+from trellis.reproduce.kept_runs import files_of
 from trellis.reproduce.page import BLANK
 
 FIGURE = "curves"
@@ -30,7 +31,6 @@ FILES = {
     "training.json": "Final returns of every run and their means.",
     "training.csv": "One row per run.",
     "curves.json": "Learning curves: mean over seeds and 95% band.",
-    "runs": "One JSON line per finished run: settings, seed, return, curve and commit.",
 }
 
 
@@ -84,7 +84,7 @@ def write(results: Record, curves: Record, out: Path) -> None:
         "```",
         "",
     ]
-    page.write(out, lines, FILES)
+    page.write(out, lines, {**FILES, **files_of(out)})
 
 
 def _name(task: Record) -> str:
