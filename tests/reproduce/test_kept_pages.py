@@ -1,10 +1,13 @@
-"""The pages in results/: short cells, known verdicts, links, small figures, the same verdicts."""
+"""The pages in results/: short cells, known verdicts, links, small figures, up to date."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.reproduce.pages import check_page, claims, tables, words
+from trellis.analysis import figures
+from trellis.cli.reproduce import reproduce
 from trellis.reproduce.page import MAX_WORDS
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +20,27 @@ def test_a_kept_page_is_readable(page):
     for figure in page.parent.glob("*.svg"):
         assert figure.stat().st_size < 300_000
         assert figure.with_suffix(".png").exists()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "folder"),
+    [
+        *((name, name) for name in ("training", "recipe", "jax", "memory", "masks", "seeing")),
+        *((name, name) for name in ("comparison", "ablations", "atari", "theory")),
+        ("locomotion", "full-size"),
+        ("vine-variance", "vine"),
+        ("vine-controls", "controls"),
+    ],
+)
+def test_a_kept_page_is_what_its_experiment_writes(experiment, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "write_figure", lambda figure, path: None)
+    copy = tmp_path / folder
+    shutil.copytree(ROOT / "results" / folder, copy)
+    assert reproduce([experiment, "--out", str(copy), "--report-only"]) == 0
+    for name in ("README.md", "claims.json"):
+        if (copy / name).exists():
+            kept = (ROOT / "results" / folder / name).read_text(encoding="utf-8")
+            assert (copy / name).read_text(encoding="utf-8") == kept
 
 
 def test_the_overview_has_the_verdicts_of_the_pages():

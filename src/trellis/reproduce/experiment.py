@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from trellis.config import TrainConfig
+from trellis.reproduce.files import made_by, read_json
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.sweep import Say
 
@@ -53,6 +54,20 @@ def command(experiment: Experiment, **changes: Any) -> str:
         if not isinstance(value, bool):
             words += map(str, value) if isinstance(value, tuple) else [str(value)]
     return shlex.join(words)
+
+
+def maker(experiment: Experiment, path: Path) -> dict[str, str]:
+    """Return the command and commit that made the results in a file.
+
+    With `report_only` nothing is measured, so they stay those that the file has.
+
+    Args:
+        experiment: Options of the experiment.
+        path: JSON file with the results.
+    """
+    if experiment.report_only and (before := read_json(path)):
+        return {name: before[name] for name in ("command", "commit")}
+    return made_by(command(experiment, report_only=False))
 
 
 @dataclass(frozen=True)

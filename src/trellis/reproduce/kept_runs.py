@@ -57,6 +57,12 @@ class KeptRuns:
         """Return the kept run with these settings and this seed; None if there is none."""
         return self._find(self.of(config.env), config)
 
+    def seeds_of(self, config: TrainConfig) -> list[Record]:
+        """Return the kept runs with these settings, one per seed, lowest seed first."""
+        wanted = identity(config)
+        same = [run for run in self.of(config.env) if run["settings"] == wanted]
+        return sorted(same, key=lambda run: run["seed"])
+
     def missing(self, plans: Iterable[RunPlan]) -> list[RunPlan]:
         """Return the plans whose runs are not kept, the first one of those that are the same."""
         plans = list(plans)

@@ -56,12 +56,14 @@ FILES = {
 
 def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
     """Write the page of a folder; every number comes from the JSON files."""
+    names = {method for task in tasks.values() for method in task["methods"]}
+    only = METHODS[names.pop()].label if len(names) == 1 else None
     lines = [
-        "# Comparison of methods (Section 8.1)",
+        f"# {only or 'Comparison of methods'} (Section 8.1)",
         "",
-        "The paper compares seven algorithms, two of them TRPO, on four tasks. This page repeats"
-        " that comparison. `trellis reproduce comparison` writes it;"
-        " `trellis reproduce comparison --report-only` writes it again without training.",
+        "The paper compares seven algorithms, two of them TRPO, on four tasks. This page"
+        f" {'has one of them' if only else 'repeats that comparison'}. The commands under each task"
+        " made the results; with `--report-only` they write this page again without training.",
         "",
         *page.claims_table(_row(index, claim) for index, claim in enumerate(claims, start=1)),
         *page.verdict_meanings(),

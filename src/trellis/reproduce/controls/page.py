@@ -48,8 +48,12 @@ def write(out: Path) -> None:
         "*Training episode* is the mean length in the last tenth of training, with noise. *Last"
         " episode* is the median of 20 episodes of the last policy, without noise. *Per step* is"
         f" the reward per time step in training. A gait has a median of at least {WALKS_LENGTH}"
-        f" steps at {WALKS_VELOCITY} m/s or more. A cause is supported in part if training episodes"
-        f" are at least {LONGER} times as long as the reference's.",
+        f" steps at {WALKS_VELOCITY} m/s or more.",
+        "",
+        "A cause is supported if its control has a gait. In controls (a) and (b), which take"
+        f" something away, it is supported if training episodes become shorter by a factor of"
+        f" {LONGER} or more. It is supported in part if they are at least {LONGER} times as long as"
+        " the reference's.",
         "",
         "## Causes",
         "",

@@ -87,7 +87,7 @@ CONTROLS = (
     Control(
         "a-vine-from-gait",
         f"{SHORT} iterations of vine from single path's last policy",
-        "vine's estimates themselves destroy a gait",
+        "vine's estimates shorten the episodes of a gait",
         start="single-path",
         expects_gait=False,
     ),

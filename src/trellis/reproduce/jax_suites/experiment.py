@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from trellis import presets
-from trellis.reproduce.experiment import TrainingExperiment, command, look_up
-from trellis.reproduce.files import made_by
+from trellis.reproduce.experiment import TrainingExperiment, look_up, maker
 from trellis.reproduce.jax_suites import page
 from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.run_plan import RunPlan
@@ -96,14 +95,11 @@ class JaxSuites(TrainingExperiment):
     def write_pages(self) -> None:
         """Write jax.json, the page and the figure from the kept runs."""
         kept = KeptRuns(self.out, EPISODES)
-        found = {
-            name: [run for seed in range(100) if (run := kept.find(self.plan(name, seed).config))]
-            for name in TASKS
-        }
+        found = {name: kept.seeds_of(self.plan(name, 0).config) for name in TASKS}
         rows = [
             page.measure(name, TASKS[name]._asdict(), runs) for name, runs in found.items() if runs
         ]
-        page.write(self.out, rows, found, made_by(command(self)))
+        page.write(self.out, rows, found, maker(self, self.out / "jax.json"))
 
 
 def train_together(folder: Path, plans: Sequence[RunPlan]) -> None:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trellis import presets
-from trellis.reproduce.experiment import Experiment, command, require_at_least_one
-from trellis.reproduce.files import Record, ResultsError, append_line, made_by, rounded
+from trellis.reproduce.experiment import Experiment, maker, require_at_least_one
+from trellis.reproduce.files import Record, ResultsError, append_line, rounded
 from trellis.reproduce.kept_runs import POINTS
 from trellis.reproduce.masks import page
 from trellis.reproduce.masks.game import ID, minesweeper
@@ -66,7 +66,7 @@ class Masks(Experiment):
         runs = {name: [run for run in kept if run["variant"] == name] for name in VARIANTS}
         if not all(runs.values()):
             raise ResultsError(f"{self.out / RUNS} must have a finished run of each variant")
-        page.write(self.out, runs, made_by(command(self, report_only=False)))
+        page.write(self.out, runs, maker(self, self.out / "masks.json"))
 
     def _kept(self) -> list[Record]:
         path = self.out / RUNS

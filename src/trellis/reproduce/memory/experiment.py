@@ -12,8 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from trellis import presets
 from trellis.config import PolicyConfig
-from trellis.reproduce.experiment import TrainingExperiment, command, look_up
-from trellis.reproduce.files import made_by
+from trellis.reproduce.experiment import TrainingExperiment, look_up, maker
 from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.memory import page
 from trellis.reproduce.run_plan import RunPlan
@@ -112,14 +111,10 @@ class Memory(TrainingExperiment):
         kept = KeptRuns(self.out, EPISODES)
         found = {
             task: {
-                policy: [
-                    run
-                    for seed in range(100)
-                    if (run := kept.find(self.plan(task, policy, seed).config))
-                ]
+                policy: kept.seeds_of(self.plan(task, policy, 0).config)
                 for policy in POLICIES
                 if policy != FULL or TASKS[task].full
             }
             for task in TASKS
         }
-        page.write(self.out, found, made_by(command(self, report_only=False)))
+        page.write(self.out, found, maker(self, self.out / "memory.json"))

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from trellis import presets
 from trellis.config.changes import changed
-from trellis.reproduce.experiment import TrainingExperiment, command, look_up
-from trellis.reproduce.files import Record, made_by
+from trellis.reproduce.experiment import TrainingExperiment, look_up, maker
+from trellis.reproduce.files import Record
 from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.recipe import page
 from trellis.reproduce.recipe.candidates import BASELINE, CANDIDATES, Candidate
@@ -84,18 +84,16 @@ class Recipe(TrainingExperiment):
 
     def write_pages(self) -> None:
         """Write recipe.json and the page from the kept runs."""
-        kept, seeds = KeptRuns(self.out, EPISODES), range(FIRST_SEED, FIRST_SEED + 100)
+        kept = KeptRuns(self.out, EPISODES)
 
         def runs_of(candidate: Candidate, task: str) -> list[Record]:
             """Return the kept runs; none if the candidate changes nothing on this task."""
-            plans = [self.plan(candidate, task, seed) for seed in seeds]
-            same = plans[0].config == self.plan(BASELINE, task, FIRST_SEED).config
-            if same and candidate is not BASELINE:
-                return []
-            return [run for plan in plans if (run := kept.find(plan.config))]
+            config = self.plan(candidate, task, FIRST_SEED).config
+            same = config == self.plan(BASELINE, task, FIRST_SEED).config
+            return [] if same and candidate is not BASELINE else kept.seeds_of(config)
 
         found = {
             name: {task: runs_of(candidate, task) for task in GOALS}
             for name, candidate in CANDIDATES.items()
         }
-        page.write(self.out, found, GOALS, made_by(command(self, report_only=False)))
+        page.write(self.out, found, GOALS, maker(self, self.out / "recipe.json"))

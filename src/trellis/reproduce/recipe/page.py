@@ -32,8 +32,9 @@ def write(out: Path, runs: Runs, goals: Mapping[str, float], made: Mapping[str, 
         "# What moves the return",
         "",
         "Every candidate changes the presets of all tasks in one way and trains for 1M steps. A"
-        " score of 1 is the goal of the task. The interquartile mean is over the runs of all tasks"
-        " that both the candidate and the baseline have, with the same seeds."
+        " score of 1 is the goal of the task. The interquartile mean covers the pairs of task and"
+        " seed that both the candidate and the baseline have run. Seeds start at 100; they are not"
+        " those of the page on [training](../training/README.md)."
         " `trellis reproduce recipe` writes this page.",
         "",
         "## Scores",
@@ -49,7 +50,10 @@ def write(out: Path, runs: Runs, goals: Mapping[str, float], made: Mapping[str, 
         "",
         *page.table(
             ("candidate", *goals),
-            [(row["candidate"], *(_mean(row["returns"][task]) for task in goals)) for row in rows],
+            [
+                ("goal", *(f"{goal:,.0f}" for goal in goals.values())),
+                *((row["candidate"], *(_mean(row["returns"][t]) for t in goals)) for row in rows),
+            ],
         ),
         "## Command",
         "",

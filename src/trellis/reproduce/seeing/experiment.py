@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trellis import presets
-from trellis.reproduce.experiment import TrainingExperiment, command, look_up
-from trellis.reproduce.files import made_by
+from trellis.reproduce.experiment import TrainingExperiment, look_up, maker
 from trellis.reproduce.kept_runs import KeptRuns
 from trellis.reproduce.run_plan import RunPlan
 from trellis.reproduce.seeing import page
@@ -71,13 +70,8 @@ class Seeing(TrainingExperiment):
     def write_pages(self) -> None:
         """Write seeing.json, the figure and the page from the kept runs."""
         kept = KeptRuns(self.out, EPISODES)
-        found = {
-            senses: [
-                run for seed in range(100) if (run := kept.find(self.plan(senses, seed).config))
-            ]
-            for senses in SENSES
-        }
-        page.write(self.out, found, made_by(command(self, report_only=False)))
+        found = {senses: kept.seeds_of(self.plan(senses, 0).config) for senses in SENSES}
+        page.write(self.out, found, maker(self, self.out / "seeing.json"))
 
 
 def is_older(video: Path, log: Path) -> bool:

@@ -118,7 +118,7 @@ class Training(TrainingExperiment):
         lines = read_json(self.out / "curves.json")
         results, by_task = [], {}
         for task in tasks:
-            runs = [run for plan in self.plans(task, 100) if (run := kept.find(plan.config))]
+            runs = kept.seeds_of(self.plans(task)[0].config)
             if runs:
                 results.append(_summary(task, runs))
                 by_task[task.name] = {**_curve(runs), "source": "logs"}
@@ -142,17 +142,12 @@ class Training(TrainingExperiment):
         figure.plot(lines["tasks"], self.out / f"{page.FIGURE}.png")
         page.write(results, lines, self.out)
 
-    def plans(self, task: TrainingTask, seeds: int | None = None) -> list[RunPlan]:
-        """Return one run per seed.
-
-        Args:
-            task: The task.
-            seeds: Number of seeds; by default that of the task or of the experiment.
-        """
+    def plans(self, task: TrainingTask) -> list[RunPlan]:
+        """Return one run per seed of the task, or of the experiment."""
         config = dataclasses.replace(
             presets.resolve(task.env), total_steps=task.steps, max_iterations=None
         )
-        seeds = seeds or min(self.seeds, task.seeds or self.seeds)
+        seeds = min(self.seeds, task.seeds or self.seeds)
         return self.plan_seeds(self.runs / task.name, config, range(FIRST_SEED, FIRST_SEED + seeds))
 
 
