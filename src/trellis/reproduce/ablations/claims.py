@@ -149,7 +149,7 @@ def _penalty(penalty: Rows, constraint: Rows) -> Finding:
                 "setting": f"{name} = {row['value']:g}",
                 "final return": f"{_final(row):.1f}",
                 "95% interval": _interval(row["final_return"]),
-                f"within {1 - NEARLY:.0%} of the best": "yes" if is_good else "no",
+                f"gain within {1 - NEARLY:.0%} of the best": "yes" if is_good else "no",
             }
             for row, is_good in zip(group, good, strict=True)
         ]

@@ -40,7 +40,8 @@ def write(out: Path) -> None:
         *page.verdict_meanings(),
         "A catastrophe is a drop of the return by at least"
         f" {FALL:.0%} of what the unchanged method gains in training. The final return is the mean"
-        " over the training episodes in the last tenth of a run.",
+        " over the training episodes in the last tenth of a run. The gain is the final return"
+        " minus the return at the start of training.",
         "",
     ]
     for folder, results in found.items():

@@ -282,7 +282,7 @@ def speed(
         else:
             doubt = " (intervals overlap)" if holds is None else ""
         about = title(name), label(method, other), _kind((method,))
-        short = f"{ratio:.2f}× {title(name)}" if reached else f"never {title(name)}"
+        short = f"{f'{ratio:.2f} ×' if reached else 'never'} ({title(name)})"
         found.append(Finding(*about, outcome + doubt, None if doubt else holds, short))
     return found
 
@@ -295,5 +295,5 @@ def _decide(low: float, high: float, inside: tuple[float, float]) -> bool | None
 
 
 def list_speeds(found: Sequence[Finding]) -> str:
-    """Return the ratio of steps on each task."""
-    return f"relative steps: {', '.join(finding.short for finding in found)}"
+    """Return the steps on each task as a multiple of single path's."""
+    return f"steps to {GAIN:.0%} of the gain: {', '.join(finding.short for finding in found)}"

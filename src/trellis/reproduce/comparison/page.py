@@ -81,7 +81,8 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
         "## Evidence for each claim",
         "",
         f"Two methods learn about as fast if their steps to {GAIN:.0%} of single path's gain in"
-        f" return differ by at most a factor of {SIMILAR:g}.",
+        f" return differ by at most a factor of {SIMILAR:g}. *Chance: up to n* is the largest"
+        " number of iterations that would fall by chance alone, if no policy changed.",
         "",
     ]
     for index, claim in enumerate(claims, start=1):
