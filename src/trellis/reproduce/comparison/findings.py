@@ -282,7 +282,7 @@ def speed(
         else:
             doubt = " (intervals overlap)" if holds is None else ""
         about = title(name), label(method, other), _kind((method,))
-        short = f"{f'{ratio:.2f} ×' if reached else 'never'} ({title(name)})"
+        short = f"{f'{ratio:.2f}×' if reached else 'never'} ({title(name)})"
         found.append(Finding(*about, outcome + doubt, None if doubt else holds, short))
     return found
 
