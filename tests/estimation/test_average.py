@@ -23,7 +23,7 @@ POLICY = Policy(MLP(STATES, (), ACTIONS), Categoricals((ACTIONS,)))
 def random_samples(rng: np.random.Generator) -> Samples:
     shape = times, envs = 12, 3
     terminated = rng.random(shape) < 0.2
-    truncated = (rng.random(shape) < 0.2) & ~terminated
+    truncated = rng.random(shape) < 0.2  # A step at the time limit may also be terminal.
     ends = np.argwhere(terminated | truncated)
     return Samples(
         observation=rng.normal(size=(times, envs, 2)).astype(np.float32),
@@ -64,10 +64,11 @@ def test_advantages_are_sums_that_go_on_after_terminal_states():
     for t in reversed(range(times)):
         for e in range(envs):
             following = value[t + 1, e] if t + 1 < times else last[e]
-            if samples.truncated[t, e]:
+            cut = samples.truncated[t, e] and not samples.terminated[t, e]
+            if cut:
                 following = final[t, e]
             reward = (samples.reward[t, e] - 1.5 * samples.terminated[t, e] - gain) / scale
-            goes_on = 0.0 if samples.truncated[t, e] else lam
+            goes_on = 0.0 if cut else lam
             delta = reward + following - value[t, e]
             expected[t, e] = delta + goes_on * expected[t + 1, e]
     np.testing.assert_allclose(found, expected[:-1], atol=1e-5)

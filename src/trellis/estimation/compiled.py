@@ -139,7 +139,7 @@ def path_advantages(
     if value is None or last_value is None:
         return path_returns(reward, paths, settings.gamma)
     successor = jnp.concatenate([value[1:], last_value[None]])
-    successor = jnp.where(paths.truncated, paths.final, successor)
+    successor = jnp.where(paths.truncated & ~paths.terminated, paths.final, successor)
     if average:
         return differential_gae(reward, paths, value, successor, gain / reward_scale, lam)
     successor = jnp.where(paths.terminated, 0.0, successor)

@@ -35,6 +35,11 @@ class Ended(Protocol):
         ...
 
     @property
+    def terminated(self) -> Any:
+        """Whether each step reached a terminal state."""
+        ...
+
+    @property
     def truncated(self) -> Any:
         """Whether each step ended its episode early."""
         ...
@@ -76,8 +81,9 @@ def successor_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
 def continued_values(samples: Samples, value: Grid, value_of: ValueFunction) -> Grid:
     """Return V(s_{t+1}) for every step of a process that never ends (average reward).
 
-    After a terminal state, s_{t+1} is the first state of the next episode. A truncated episode
-    would have continued, so it is V of the final observation there.
+    After a terminal state, s_{t+1} is the first state of the next episode. An episode that was
+    truncated before a terminal state would have continued, so it is V of the final observation
+    there.
 
     Args:
         samples: Samples of one iteration.
@@ -89,7 +95,8 @@ def continued_values(samples: Samples, value: Grid, value_of: ValueFunction) -> 
     successor = np.concatenate([np.asarray(value)[1:], last_value[None]])
     final_at = tuple(samples.final_at.T)
     final_value = value_of(samples.final_observation, samples.age[final_at] + 1)
-    successor[final_at] = np.where(samples.truncated[final_at], final_value, successor[final_at])
+    cut = (samples.truncated & ~samples.terminated)[final_at]
+    successor[final_at] = np.where(cut, final_value, successor[final_at])
     return successor.astype(np.float32)
 
 
@@ -99,7 +106,7 @@ def differential_gae(
     """Return advantages for the average reward, Â_t = Σ λᵏ δ_{t+k}.
 
     δ_t is r_t − ρ̂ + V(s_{t+1}) − V(s_t), with differential values V (Zhang and Ross, 2021). The sum
-    continues after a terminal state, and stops where an episode was truncated.
+    continues after a terminal state, and stops where an episode was truncated before one.
 
     Args:
         reward: Rewards r_t.
@@ -111,7 +118,7 @@ def differential_gae(
     """
     xp = reward.__array_namespace__()
     delta = reward - gain + xp.asarray(successor) - value
-    decay = xp.where(samples.truncated, 0.0, lam)
+    decay = xp.where(samples.truncated & ~samples.terminated, 0.0, lam)
     return xp.asarray(discounted_sums(_single(delta), _single(decay)))
 
 
