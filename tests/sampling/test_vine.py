@@ -264,9 +264,9 @@ class TestProposals:
         assert abs(terms.mean() - exact) < 4 * terms.std() / np.sqrt(terms.size)
 
 
-@pytest.mark.parametrize("max_envs", [1024, 24])
+@pytest.mark.parametrize("max_envs", [1024, 16])
 def test_every_simulator_step_is_counted_once(max_envs, monkeypatch):
-    monkeypatch.setattr(vine, "MAX_ENVS", max_envs)  # with 24 the last chunk is padded
+    monkeypatch.setattr(vine, "MAX_ENVS", max_envs)  # with 16 the last chunk is padded
     stepped = []
 
     class Counting:
