@@ -212,6 +212,12 @@ def test_any_policy_can_be_evaluated():
     np.testing.assert_array_equal(
         ours.returns, trellis.evaluate_policy(agent.saved_policy, env, 5).returns
     )
+    seeded = [
+        trellis.evaluate_policy(policy, env, 5, deterministic=False, seed=3).returns
+        for policy in (agent, agent, agent.saved_policy)
+    ]
+    np.testing.assert_array_equal(seeded[0], seeded[1])
+    np.testing.assert_array_equal(seeded[0], seeded[2])
     env.close()
 
 

@@ -96,8 +96,8 @@ def evaluate_policy(
         return _in_batch(saved, env, episodes, callback, deterministic, seed)
     if isinstance(env, BatchEnv):
         raise TypeError("a BatchEnv needs a policy of Trellis; pass an id or a gymnasium.Env")
-    if isinstance(saved, SavedPolicy) and saved.policy.carry_size:
-        policy = saved  # `predict` does not remember.
+    if isinstance(saved, SavedPolicy):
+        policy = saved  # `predict` has neither memory nor a seed.
     start = _start_of_episodes(policy, deterministic, seed)
     if isinstance(env, gymnasium.Env):
         env = deliver_masks(env) if isinstance(saved, SavedPolicy) else env
