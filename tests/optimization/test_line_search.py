@@ -50,6 +50,24 @@ def test_climb_comes_near_the_maximum(optimum):
     assert result.fraction == result.point
 
 
+@pytest.mark.parametrize("limit", [0.9, 0.49, 0.01, 1e-6])
+def test_climb_leaves_points_that_are_invalid(limit):
+    result = climb(
+        lambda x: x,
+        lambda x: jnp.where(x <= limit, x, -jnp.inf),
+        jnp.float32(0.0),
+        max_evaluations=20,
+    )
+    assert result.accepted
+    assert 0.8 * limit <= result.point <= limit
+
+
+def test_climb_does_not_accept_if_everything_is_invalid():
+    result = climb(lambda x: x, lambda x: jnp.where(x > 0, -jnp.inf, 0.0), 0.0, max_evaluations=8)
+    assert not result.accepted
+    assert result.fraction == pytest.approx(8.0**-7)
+
+
 def test_climb_does_not_accept_if_everything_is_lower():
     result = climb(lambda x: x, lambda x: -x, jnp.float32(0.0), max_evaluations=8)
     assert not result.accepted

@@ -23,7 +23,7 @@ from trellis.estimation.surrogate import (
 from trellis.optimization.conjugate_gradient import python_while
 from trellis.optimization.objective import Maximum, Start
 from trellis.optimization.rules import RULES
-from trellis.optimization.step import Status, take_step
+from trellis.optimization.step import Status, StepInputs, take_step
 from trellis.optimization.trust_region import TrustRegion
 
 SETTINGS = {
@@ -66,11 +66,19 @@ class QuadraticObjective:
         return EvaluationSums(2.0 * self.g @ d, 4.0 * jnp.mean(each), jnp.max(each))
 
 
-def quadratic(seed=0, size=6):
+class SteeperThanItsFisherMatrix(QuadraticObjective):
+    """A problem whose KL is twice that of its Fisher matrix, so that the full step is too long."""
+
+    def evaluate(self, direction, multiple):
+        found = super().evaluate(direction, multiple)
+        return found._replace(kl=2.0 * found.kl)
+
+
+def quadratic(seed=0, size=6, kind=QuadraticObjective):
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(5, size, size))
     per_state = roots @ roots.transpose(0, 2, 1)
-    return QuadraticObjective(rng.normal(size=size), rng.normal(size=size), per_state)
+    return kind(rng.normal(size=size), rng.normal(size=size), per_state)
 
 
 # The same step as plain Python, so that no program is compiled per problem.
@@ -143,6 +151,41 @@ class TestOnAQuadratic:
         expected = np.linalg.solve(problem.A, problem.g) / penalty
         np.testing.assert_allclose(theta - problem.theta, expected, rtol=0.1)
         assert info.status == Status.ACCEPTED
+
+    def test_kl_penalty_reports_no_backtracks(self):
+        problem = quadratic(6)
+        _, info = step_by_plain_loop(problem, problem.theta, self.exact("kl-penalty"))
+        assert info.backtracks == 0
+
+    @pytest.mark.parametrize("method", ["trpo", "kl-penalty", "natural-gradient"])
+    def test_a_step_ends_at_its_lower_bounds(self, method):
+        problem = quadratic(6)
+        multiplier = 0.3 if method == "natural-gradient" else None
+        config = self.exact(method, max_kl=0.1, multiplier=multiplier)
+        free, _ = step_by_plain_loop(problem, problem.theta, config)
+        falls = int(np.argmin(free - problem.theta))
+        lower = np.full(6, -np.inf)
+        lower[falls] = problem.theta[falls] + 0.1 * (free - problem.theta)[falls]
+        inputs = StepInputs(lower=lower)
+        theta, info = step_by_plain_loop(problem, problem.theta, config, inputs=inputs)
+        assert info.status == Status.ACCEPTED
+        assert theta[falls] == pytest.approx(lower[falls], abs=1e-12)
+        others = np.arange(6) != falls
+        if info.step_fraction == 1 and method != "kl-penalty":
+            np.testing.assert_array_equal(theta[others], free[others])
+        np.testing.assert_allclose(info.predicted_gain, problem.g @ (theta - problem.theta))
+
+    def test_a_bound_that_the_accepted_step_meets_changes_nothing(self):
+        problem = quadratic(6, kind=SteeperThanItsFisherMatrix)
+        free, info = step_by_plain_loop(problem, problem.theta, self.exact("trpo"))
+        assert info.step_fraction < 1
+        full = problem.theta + (free - problem.theta) / info.step_fraction
+        falls = int(np.argmin(full - problem.theta))
+        lower = np.full(6, -np.inf)
+        lower[falls] = (full[falls] + free[falls]) / 2
+        inputs = StepInputs(lower=lower)
+        theta, _ = step_by_plain_loop(problem, problem.theta, self.exact("trpo"), inputs=inputs)
+        np.testing.assert_array_equal(theta, free)
 
     def test_a_plain_loop_takes_the_same_step(self):
         problem = quadratic(7)

@@ -15,6 +15,9 @@ import jax.numpy as jnp
 from trellis.arrays import Array
 from trellis.optimization.conjugate_gradient import WhileLoop
 
+SHRINK = 1 / 8
+"""Factor by which `climb` shrinks the fraction while all points are invalid."""
+
 
 class Search(NamedTuple):
     """Result of a line search."""
@@ -91,7 +94,8 @@ def climb(
     """Return the highest point found along the direction, starting from fraction 1.
 
     This is a pattern search on the logarithm of the fraction. It multiplies the fraction by a
-    factor while the point gets higher, then by the inverse factor, then by its square root.
+    factor while the point gets higher, then by the inverse factor, then by its square root. If the
+    first point is invalid, it shrinks the fraction until a point is valid.
 
     Args:
         evaluate: Function from a fraction to a point, a pytree.
@@ -113,15 +117,17 @@ def climb(
         first = state.evaluations == 0
         candidate = jnp.where(first, state.best, state.best * state.factor)
         point = evaluate(candidate)
-        higher = first | (height(point) > height(state.point))
+        invalid = jnp.isneginf(height(point))
+        invalid_so_far = first | jnp.isneginf(height(state.point))
+        higher = invalid_so_far | (height(point) > height(state.point))
         kept = jax.tree.map(lambda new, old: jnp.where(higher, new, old), point, state.point)
         # The first miss reverses the direction; a miss on both sides refines the factor.
         refined = jnp.where(state.turned, jnp.sqrt(1.0 / state.factor), 1.0 / state.factor)
         return _Climb(
             best=jnp.where(higher, candidate, state.best),
             point=kept,
-            factor=jnp.where(higher, state.factor, refined),
-            turned=jnp.where(higher, state.turned & ~first, ~state.turned),
+            factor=jnp.where(higher, jnp.where(invalid, SHRINK, state.factor), refined),
+            turned=jnp.where(higher, (state.turned & ~first) | invalid, ~state.turned),
             evaluations=state.evaluations + 1,
         )
 

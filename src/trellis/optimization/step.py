@@ -2,10 +2,10 @@
 
     g = ∇L(θ_old)      s ≈ F⁻¹g by conjugate gradient      β from δ and sᵀFs      θ = θ_old + fβs
 
-The fraction f ≤ 1 comes from backtracking until the point is acceptable. One function, `take_step`,
-serves all update rules; curvature, length and acceptance come from the table in `rules.py`. It asks
-its `Objective` for the gradient, for products with F and for evaluations. The objective may compute
-them on other machines.
+The fraction f ≤ 1 comes from backtracking until the point is acceptable; kl-penalty searches for
+the best f, which may be larger. One function, `take_step`, serves all update rules; curvature,
+length and acceptance come from the table in `rules.py`. It asks its `Objective` for the gradient,
+for products with F and for evaluations. The objective may compute them on other machines.
 """
 
 import enum
@@ -74,7 +74,8 @@ class StepInfo(NamedTuple):
     step_fraction: Float[Array, ""]
     """Fraction f of the full step; 0 if the step was rejected."""
     backtracks: Int[Array, ""]
-    """Number of times that the line search shrank the step."""
+    """Number of times that backtracking shrank the step; 0 for kl-penalty, which tries longer ones
+    too."""
     cg_iterations: Int[Array, ""]
     """Number of products with F in conjugate gradient."""
     cg_residual: Float[Array, ""]
@@ -144,23 +145,30 @@ def take_step(
         quadratic = quadratic + config.damping * (s @ s)
     length, usable = _length(objective, config, max_kl, scale, unit, s, quadratic)
     ready = movable & usable
-    if inputs.lower is not None:
-        s = _bounded(theta, s, length, inputs.lower)
+
+    def direction(multiple: Array) -> Array:
+        """Return the direction of a candidate."""
+        return s if inputs.lower is None else _bounded(theta, s, multiple, inputs.lower)
 
     zero = jnp.zeros_like(scale)
     start = _Candidate(theta, zero, zero, zero)
 
     def evaluate(fraction: Array) -> _Candidate:
         multiple = fraction * length
-        found = objective.evaluate(s, multiple)
+        towards = direction(multiple)
+        found = objective.evaluate(towards, multiple)
         gain, mean_kl = found.gain / sums.surrogate_weight, found.kl / sums.kl_weight
-        return _Candidate(theta + multiple * s, gain, mean_kl, found.max_kl)
+        return _Candidate(theta + multiple * towards, gain, mean_kl, found.max_kl)
 
     search = _search(evaluate, start, config, max_kl, ready, while_loop)
     end: _Candidate = jax.tree.map(
         lambda new, old: jnp.where(search.accepted, new, old), search.point, start
     )
     fraction = jnp.where(search.accepted, search.fraction, 0.0)
+    slope = scale * (unit @ direction(fraction * length))
+    backtracks = jnp.maximum(search.evaluations - 1, 0)
+    if rule_of(config).acceptance is Acceptance.PENALIZED_UP:
+        backtracks = jnp.zeros_like(backtracks)
     # The norm is computed at the scale of the largest entry, for the same reason as above.
     gradient_norm = jnp.where(healthy, scale * jnp.sqrt(unit @ unit), scale)
     info = StepInfo(
@@ -169,13 +177,11 @@ def take_step(
         surrogate_after=surrogate + end.gain,
         mean_kl=end.mean_kl,
         max_kl=end.max_kl,
-        predicted_gain=jnp.where(
-            search.accepted, fraction * length * scale * (unit @ s), jnp.zeros_like(scale)
-        ),
+        predicted_gain=jnp.where(search.accepted, fraction * length * slope, jnp.zeros_like(scale)),
         gradient_norm=gradient_norm,
         step_norm=jnp.linalg.norm(end.theta - theta),
         step_fraction=fraction,
-        backtracks=jnp.maximum(search.evaluations - 1, 0),
+        backtracks=backtracks,
         cg_iterations=solution.iterations,
         cg_residual=solution.residual,
     )
@@ -203,15 +209,14 @@ def _solve(
     )
 
 
-def _bounded(theta: Array, s: Array, length: Array, lower: Array) -> Array:
-    """Return the direction whose full step ends in the nearest point that meets the bounds.
+def _bounded(theta: Array, s: Array, multiple: Array, lower: Array) -> Array:
+    """Return the direction from θ_old to the point nearest to θ_old + multiple·s within the bounds.
 
-    The bounds are a convex set that θ_old belongs to, so every shorter step meets them too. Where a
-    full step meets the bounds, the direction keeps its bits.
+    Where that point meets the bounds, the direction keeps its bits.
     """
-    too_low = theta + length * s < lower
-    bounded = (lower - theta) / jnp.where(length > 0, length, 1.0)
-    return jnp.where(too_low & (length > 0), jnp.minimum(bounded, 0.0), s)
+    too_low = theta + multiple * s < lower
+    bounded = (lower - theta) / jnp.where(multiple > 0, multiple, 1.0)
+    return jnp.where(too_low & (multiple > 0), jnp.minimum(bounded, 0.0), s)
 
 
 def _length(
