@@ -49,7 +49,10 @@ def improvement(
         config = config_of(run)
         with usage_errors(CheckpointError, LogError):
             measurable = _measurable(run, config)
-            promised = measurement.promises(stream_metrics(run))
+            # An entropy bonus is part of the surrogate, but not of the reward.
+            promised = (
+                {} if config.step.entropy_bonus else measurement.promises(stream_metrics(run))
+            )
             first = load_kept(run, measurable[0] - 1, config)
         import_modules(import_)
         allow_env(config.env, config.env_options, run, trust_env=trust_env)

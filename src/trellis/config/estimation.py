@@ -72,6 +72,11 @@ class EstimationConfig(Checked):
             raise ValueError(
                 f"reset_cost must be 0 for criterion discounted, got {self.reset_cost}"
             )
+        if self.horizon is not None and self.critic != "none":
+            raise ValueError(
+                f"horizon has no effect with critic {self.critic}: leave it out, or set critic to"
+                " none"
+            )
         if self.final_critic_learning_rate is not None and self.critic != "mlp":
             raise ValueError(
                 "final_critic_learning_rate has no effect without critic mlp: leave it out"

@@ -95,6 +95,7 @@ class StepConfig(Checked):
             and (self.is_search or self.multiplier is not None or self.method == "kl-penalty"),
             "entropy_bonus": self.entropy_bonus > 0 and without_gradient,
             "min_log_std": self.min_log_std is not None and without_gradient,
+            "line_search=False": not self.line_search and self.method == "max-kl",
         }
         for name in [name for name, is_ignored in ignored.items() if is_ignored]:
             raise ValueError(
