@@ -7,22 +7,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from trellis import presets
 from trellis.agent_inputs import (
     EnvSource,
     batch_maker,
     callback_list,
-    env_name,
     names_of,
     one_env_maker,
     plan,
     require_arguments,
+    settings_for,
 )
 from trellis.agent_loading import read_agent_for
 from trellis.agent_training import train_in_memory
 from trellis.checkpoint_format import Checkpoint
 from trellis.config import PolicyConfig, TrainConfig
-from trellis.config.changes import changed
 from trellis.envs.consent import require_consent
 from trellis.policies.policy import Policy
 from trellis.policies.saved import Actor, SavedPolicy
@@ -80,7 +78,7 @@ class TRPO:
         require_arguments(env, extra, policy)
         if not isinstance(policy, Policy | None):
             settings["policy"], policy = policy, None
-        config = changed(presets.resolve(env_name(env), preset), {"seed": seed, **settings})
+        config = settings_for(env, preset, {"seed": seed, **settings})
         as_json(config)  # Settings that cannot be saved are refused before training.
         pace = fitted(config, names_of(settings), one_env_maker(env, config))
         config, self._pace = pace.config, str(pace)

@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from trellis import envs
+from trellis import envs, presets
 from trellis.config import TrainConfig
-from trellis.config.changes import POLICY_ADVICE, POLICY_NAMES
+from trellis.config.changes import POLICY_ADVICE, POLICY_NAMES, changed
 from trellis.envs.jax.functional import FunctionalEnv
 from trellis.envs.sources import require_source
 from trellis.runs.callback import Callback
@@ -50,6 +50,13 @@ def names_of(settings: Mapping[str, Any]) -> set[str]:
         inner = value if isinstance(value, Mapping) else None
         names |= {name} if inner is None else {f"{name}.{part}" for part in inner}
     return names
+
+
+def settings_for(env: EnvSource, preset: str | None, settings: Mapping[str, Any]) -> TrainConfig:
+    """Return the settings of an environment's preset with the user's changes."""
+    step = settings.get("step", {})
+    method = step.get("method") if isinstance(step, Mapping) else None
+    return changed(presets.resolve(env_name(env), preset, method), settings)
 
 
 def require_arguments(env: Any, extra: tuple[object, ...], policy: Any) -> None:

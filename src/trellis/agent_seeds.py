@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trellis import presets
-from trellis.agent_inputs import EnvSource, batch_maker, env_name, require_arguments
+from trellis.agent_inputs import EnvSource, batch_maker, require_arguments, settings_for
 from trellis.config import PolicyConfig, TrainConfig
-from trellis.config.changes import changed
 from trellis.policies.policy import Policy
 from trellis.policies.saved import SavedPolicy
 from trellis.runs.progress import make_progress
@@ -73,7 +71,7 @@ def learn_seeds(
     if total_timesteps is not None:
         settings["total_steps"] = total_timesteps
     chosen = range(seeds) if isinstance(seeds, int) else seeds
-    config = changed(presets.resolve(env_name(env), preset), settings)
+    config = settings_for(env, preset, settings)
     rows: tuple[list[dict[str, Any]], ...] = tuple([] for _ in chosen)
     trainer = SeedsTrainer(config, chosen, batch_maker(env, config), policy)
     with closing(trainer):

@@ -126,6 +126,12 @@ def test_a_method_that_needs_more_is_checked_as_a_whole():
         train_options.parse(["CartPole-v1", "--method", "natural-gradient"])
 
 
+def test_settings_of_a_preset_that_the_method_ignores_are_left_out():
+    for method, final in (("cma", None), ("cem", None), ("max-kl-step", 0.001)):
+        step = train_options.parse(["gymnax/Pendulum-v1", "--method", method]).settings.step
+        assert (step.method, step.final_max_kl) == (method, final)
+
+
 def test_options_of_the_environment():
     line = "CartPole-v1 --env-options max_episode_steps=9 sutton_barto_reward=true name=x=y"
     options = train_options.parse(line.split()).settings.env_options
@@ -305,10 +311,14 @@ def test_best_and_last_are_two_policies(run, capsys):
 
 def test_resume_extends_a_finished_run(run, capsys):
     assert main(["resume", str(run)]) == 0
+    assert f"finished already. To extend it: trellis resume {run} --steps 256" in (
+        capsys.readouterr().err
+    )
     assert len(read_metrics(run)) == 2
     assert main(["resume", str(run), "--steps", "1.92e2"]) == 0
+    assert "finished already" not in capsys.readouterr().err
     assert [row["steps"] for row in read_metrics(run)] == [64, 128, 192]
-    assert "Trained for 192 steps in 3 iterations" in capsys.readouterr().out
+    assert [row["iteration"] for row in read_metrics(run)] == [1, 2, 3]
 
 
 def test_ctrl_c_leaves_a_run_that_resumes(tmp_path, monkeypatch, capsys):

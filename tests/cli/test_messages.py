@@ -150,6 +150,12 @@ MISTAKES = [
     ("eval run --best --last", "--best and --last exclude each other; leave out one of them"),
     ("train CartPole-v1 --cluster local", "--shards N"),
     ("train CartPole-v1 --workers 2", "add --cluster local"),
+    (
+        "train gymnax/Pendulum-v1 --method cma --step.final-max-kl 0.001",
+        "final_max_kl has no effect with the method cma: leave it out",
+    ),
+    ("train CartPole-v1 --method max-kl --step.no-line-search", "line_search has no effect"),
+    ("train CartPole-v1 --env-options foo=1", "CartPole-v1 has no option 'foo'; it has render_mo"),
     # Presets and environments.
     ("train CartPole-v1 --preset modern/clasic", "did you mean modern/classic? `trellis presets`"),
     ("train CartPole-v1 --preset zzz", "there is no preset 'zzz'; `trellis presets` lists them"),
@@ -174,6 +180,11 @@ MISTAKES = [
     ("plot nowhere", "nowhere is not a run: there is no config.json in it; check the path"),
     ("compare nowhere", "nowhere is not a run: there is no config.json in it; check the path"),
     ("eval run", "checkpoint"),
+    ("resume pretrained/CartPole-v1", "is a policy without the state of its training"),
+    ("improvement pretrained/CartPole-v1", "is a policy without the state of its training"),
+    ("plot run --out x.xyz", "--out must end in .png, .svg or .pdf, got x.xyz"),
+    ("share run --to file", "is not a folder that you can write to; choose another --to"),
+    ("export run --out file/policy.onnx", "is not a folder that you can write to; choose another"),
     # Experiments.
     ("reproduce theroy", "no experiment 'theroy'. Did you mean theory? `trellis reproduce --help`"),
     (

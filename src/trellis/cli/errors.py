@@ -41,13 +41,13 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise UsageError(_words(error)) from error
 
 
-def require_writable(folder: Path) -> None:
-    """Raise unless a command can create this folder, or write into it."""
+def require_writable(folder: Path, option: str = "--out") -> None:
+    """Raise unless a command can create the folder that an option names, or write into it."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise UsageError(
             f"cannot write to {folder}: {nearest} is not a folder that you can write to; choose"
-            " another --out"
+            f" another {option}"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from trellis.cli.errors import UsageError, say, usage_errors
+from trellis.cli.errors import UsageError, require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Best, Last, Run, load_policy, output_path
 
@@ -40,7 +40,9 @@ def export(
             raise UsageError(f"a file for {format_} ends in {suffix}, got {path}; change --out")
         if path.is_dir():
             raise UsageError(f"{path} is a folder: choose another --out")
+        require_writable(path.parent)
         policy = load_policy(run, best, last)
+        path.parent.mkdir(parents=True, exist_ok=True)
         say(f"Checking the exported policy on {OBSERVATIONS:,} observations …")
         done = export_policy(policy, path, format=format_)
     print(

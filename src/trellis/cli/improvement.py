@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from trellis.cli.consent import Import, TrustEnv, allow_env, import_modules
 from trellis.cli.errors import say, usage_errors
-from trellis.cli.runs import Json, Run, config_of, make_env_of
+from trellis.cli.runs import Json, RunFolder, config_of, make_env_of
 
 if TYPE_CHECKING:
     from trellis.config import TrainConfig
 
 
 def improvement(
-    run: Run,
+    run: RunFolder,
     *,
     pairs: int = 50,
     episodes: int = 64,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from trellis.cli.consent import Import, TrustEnv, allow_env, import_modules
-from trellis.cli.errors import UsageError, say, usage_errors
+from trellis.cli.errors import UsageError, require_writable, say, usage_errors
 from trellis.cli.options import unset
 from trellis.cli.runs import Best, Last, Run, open_policy, open_to_render
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trellis.analysis.publish import Card
     from trellis.policies.saved import SavedPolicy
 
+VIDEO_HELP = "Leave out the video. By default: RUN/video.mp4 if it exists, otherwise a new one."
 Episodes = Annotated[int, tyro.conf.arg(help="Number of episodes that make the score.")]
 
 
@@ -61,7 +62,7 @@ def share(
     *,
     to: Annotated[Path, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(required)")],
     episodes: Episodes = 20,
-    video: bool = True,
+    video: Annotated[bool, tyro.conf.arg(help=VIDEO_HELP, help_behavior_hint="")] = True,
     upload: Annotated[str | None, unset("do not upload", metavar="USER/NAME")] = None,
     best: Best = False,
     last: Last = False,
@@ -75,7 +76,6 @@ def share(
 
     Args:
         to: Folder to write.
-        video: Whether to include a video: RUN/video.mp4 if it exists, otherwise a new one.
         upload: Name of a model on the Hugging Face hub to upload the folder to.
     """
     from trellis.analysis.video import prepare_gl
@@ -83,11 +83,13 @@ def share(
     prepare_gl()
     with usage_errors():
         from trellis.analysis import share as sharing
+        from trellis.runs.log import METRICS
 
         if upload is not None:
             sharing.require_repository(upload)
-        if to.exists() and not to.is_dir():
-            raise UsageError(f"{to} is not a folder; choose another --to")
+        require_writable(to, "--to")
+        if (to / METRICS).exists():
+            raise UsageError(f"{to} holds a training run; choose another --to")
         saved, card = _score(run, best, last, episodes, trust_env, import_)
         replay = _video(run, saved) if video else None
         sharing.write_share(saved, card, to, replay)

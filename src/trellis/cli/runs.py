@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RUN_HELP = "Run folder, or pretrained/ID for a policy that comes with Trellis."
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]
+RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Run folder.")]
 Runs = Annotated[
     tuple[Path, ...],
     tyro.conf.Positional,
@@ -160,6 +161,8 @@ def _image(out: Path | None, format_: str) -> Path:
     """Return the path of an image whose ending is its format."""
     path = out or Path("curves")
     ending = path.suffix.removeprefix(".").lower()
+    if ending not in ("", "png", "svg", "pdf"):
+        raise ValueError(f"--out must end in .png, .svg or .pdf, got {path}")
     if format_ != "auto" and ending not in ("", format_):
         raise ValueError(
             f"--out {path} and --format {format_} contradict each other; leave out --format"
@@ -198,8 +201,14 @@ def compare(
 
 def config_of(run: Path) -> "TrainConfig":
     """Return the settings of a run whose environment has an id, so that it can be created again."""
+    from trellis.policies.pretrained import find_run
     from trellis.runs.folder import read_config
 
+    if find_run(run) != run:
+        raise ValueError(
+            f"{run} is a policy without the state of its training: give a run folder. eval, record,"
+            " export and share take this policy"
+        )
     config = read_config(run)
     require_id(config.env, run)
     return config

@@ -28,7 +28,7 @@ from trellis.cli.devices import (
 )
 from trellis.cli.errors import require_writable, say, usage_errors
 from trellis.cli.options import unset
-from trellis.cli.runs import Run, config_of
+from trellis.cli.runs import RunFolder, config_of
 from trellis.cli.tracking import Trackers
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _seeds_summary(state: "SeedsState", shown: Path) -> int:
 
 
 def resume(
-    run: Run,
+    run: RunFolder,
     *,
     steps: Annotated[int | None, unset("the total of the run")] = None,
     cluster: Annotated[str | None, unset("this process", metavar="local|auto|HOST:PORT")] = None,
@@ -172,7 +172,7 @@ def resume(
         devices: Number of devices, as the run had them for the same bits.
     """
     with usage_errors():
-        from trellis.checkpoint_format import CheckpointError
+        from trellis.checkpoint_format import CHECKPOINTS, CheckpointError, newest_iteration
         from trellis.envs.errors import EnvError
         from trellis.runs.folder import RunFolderError
         from trellis.runs.log_lines import LogError
@@ -197,6 +197,7 @@ def resume(
         allow_env(config.env, config.env_options, run, trust_env=trust_env)
         say(f"Resuming {config.env} with {config.step.method}, seed {config.seed}, in {run}")
         folder = run.absolute()  # An environment may change the working directory.
+        before = newest_iteration(folder / CHECKPOINTS)
     invalid = (ValueError, TypeError, ImportError, MemoryError, EnvError)
     with usage_errors(*invalid, RunFolderError, CheckpointError, LogError):
         state = resume_training(
@@ -207,6 +208,9 @@ def resume(
             devices=devices,
             callbacks=callbacks,
         )
+    if state.iteration == before:
+        more = shlex.join(["trellis", "resume", str(run), "--steps", str(2 * config.total_steps)])
+        say(f"This run had finished already. To extend it: {more}")
     return _summary(folder, state, run)
 
 
@@ -276,7 +280,8 @@ def _summary(folder: Path, state: "TrainState", shown: Path) -> int:
         warnings.simplefilter("ignore")  # Opening the log has warned already.
         last = collections.deque(stream_metrics(folder), maxlen=1)
     final = last[0] if last else {}
-    print(f"Trained for {state.steps:,} steps in {state.iteration:,} iterations.")
+    times = "1 iteration" if state.iteration == 1 else f"{state.iteration:,} iterations"
+    print(f"Trained for {state.steps:,} steps in {times}.")
     mean, std = final.get("eval_return_mean"), final.get("eval_return_std")
     if isinstance(mean, float) and isinstance(std, float):
         print(

@@ -83,8 +83,8 @@ class RunArguments:
     track: tuple[TrackerName, ...] = ()
     """Experiment trackers that also get the metrics."""
     seeds: int | None = None
-    """Number of seeds to train at once, from --seed on, as one compiled program (environments in
-    JAX). Each has a folder of its own in the run folder. Default: one run."""
+    """Number of seeds to train at once, from --seed on (environments in JAX). Each has a folder of
+    its own in the run folder. Default: one run."""
     device: DeviceKind | None = None
     """Kind of device that learns, and on which environments in JAX run. Default: JAX chooses."""
     devices: int | None = None
@@ -199,7 +199,7 @@ def _defaults(values: dict[str, Any]) -> TrainConfig:
     """Return the settings of the file, or those of the preset, which options override."""
     env, preset, path = values["env"], values["preset"], values["config"]
     if path is None:
-        return presets.resolve(env, preset) if env else PLAIN
+        return presets.resolve(env, preset, values["step.method"]) if env else PLAIN
     if preset is not None:
         raise UsageError(
             "--preset and --config exclude each other; leave out --preset, because the file has"

@@ -1,6 +1,8 @@
 """Settings of the policy update, and the names of all methods (Sec. 6, Sec. 7, App. C)."""
 
+import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 from trellis.config.checks import (
     AT_LEAST_1,
@@ -89,22 +91,31 @@ class StepConfig(Checked):
 
     def _require_applicable(self) -> None:
         """Raise a ValueError for settings that the method would ignore."""
-        without_gradient = self.is_search or self.method == "max-kl"
-        ignored = {
-            "final_max_kl": self.final_max_kl is not None
-            and (self.is_search or self.multiplier is not None or self.method == "kl-penalty"),
-            "entropy_bonus": self.entropy_bonus > 0 and without_gradient,
-            "min_log_std": self.min_log_std is not None and without_gradient,
-            "line_search=False": not self.line_search and self.method == "max-kl",
-        }
-        for name in [name for name, is_ignored in ignored.items() if is_ignored]:
-            raise ValueError(
-                f"{name} has no effect with the method {self.method}"
-                + (" and a multiplier" if self.multiplier is not None else "")
-                + ": leave it out"
-            )
+        for name, default in _ignored(self.method, self.multiplier).items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} has no effect with the method {self.method}"
+                    + (" and a multiplier" if self.multiplier is not None else "")
+                    + ": leave it out"
+                )
+
+    def without_ignored(self, method: str) -> "StepConfig":
+        """Return these settings with the defaults of those that a method ignores."""
+        return dataclasses.replace(self, **_ignored(method, self.multiplier))
 
     @property
     def is_search(self) -> bool:
         """Whether the method is a search (cem or cma) without gradients."""
         return self.method in SEARCH_METHODS
+
+
+def _ignored(method: str, multiplier: float | None) -> dict[str, Any]:
+    """Return the optional settings that a method ignores, with their defaults."""
+    names: set[str] = set()
+    if method in SEARCH_METHODS or method == "max-kl":
+        names |= {"entropy_bonus", "min_log_std"}
+    if method in SEARCH_METHODS or method == "kl-penalty" or multiplier is not None:
+        names.add("final_max_kl")
+    if method == "max-kl":
+        names.add("line_search")
+    return {f.name: f.default for f in dataclasses.fields(StepConfig) if f.name in names}

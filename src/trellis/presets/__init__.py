@@ -64,13 +64,14 @@ BY_PART = {
 """Preset of environments by the beginning or the end of their id."""
 
 
-def resolve(env_id: str, name: str | None = None) -> TrainConfig:
+def resolve(env_id: str, name: str | None = None, method: str | None = None) -> TrainConfig:
     """Return the settings of a preset for an environment.
 
     Args:
         env_id: Gymnasium id. A module in front of it (`ale_py:ALE/Pong-v5`) does not matter.
         name: Name of the preset. Default: the environment's own, else modern/atari for Atari games,
             modern/minatar for MinAtar games and modern/default for everything else.
+        method: Method that will replace the preset's. Step settings that it ignores are left out.
 
     Raises:
         ValueError: There is no preset of this name.
@@ -83,6 +84,8 @@ def resolve(env_id: str, name: str | None = None) -> TrainConfig:
         hint = f"did you mean {near[0]}? " if near else ""
         raise ValueError(f"there is no preset {name!r}; {hint}`trellis presets` lists them")
     settings = {key: value for key, value in vars(PRESETS[name]).items() if key != "about"}
+    if method is not None:
+        settings["step"] = settings["step"].without_ignored(method)
     return TrainConfig(env=env_id, preset=name, **settings)
 
 

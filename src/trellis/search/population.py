@@ -41,8 +41,8 @@ def require_layers(policy: Policy) -> None:
     network = network.network if isinstance(network, MaskedNetwork) else network
     if not isinstance(network, MLP):
         raise ValueError(
-            "cem and cma play a whole population at once, which works for MLP networks alone, not"
-            f" for {type(network).__name__}: use method trpo, or an MLP"
+            "cem and cma need a policy that is an MLP, without convolutions and memory, got"
+            f" {type(network).__name__}: use method trpo"
         )
 
 

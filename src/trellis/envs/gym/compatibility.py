@@ -8,12 +8,14 @@ integers.
 
 import enum
 import importlib
+import inspect
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from trellis.envs.errors import describe
 from trellis.envs.gym.requirements import conflicts
@@ -24,7 +26,12 @@ UTILITIES = "gymnasium_robotics.utils.mujoco_utils"
 
 
 def make_registered(spec: EnvSpec, **options: Any) -> gymnasium.Env:
-    """Return `gymnasium.make(spec, **options)`, after repairs that its package needs."""
+    """Return `gymnasium.make(spec, **options)`, after repairs that its package needs.
+
+    Raises:
+        ValueError: The environment does not have one of the options.
+    """
+    _require_options(spec, options)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith(f"{ROBOTICS}."):
         module: Any = importlib.import_module(UTILITIES)
         if isinstance(module.mujoco, types.ModuleType):
@@ -36,6 +43,23 @@ def make_registered(spec: EnvSpec, **options: Any) -> gymnasium.Env:
         if not hint:
             raise
         raise RuntimeError(f"{describe(error)}.{hint}") from error
+
+
+def _require_options(spec: EnvSpec, options: Mapping[str, Any]) -> None:
+    """Raise a ValueError for an option that the environment's class does not take."""
+    try:
+        source = spec.entry_point
+        creator = load_env_creator(source) if isinstance(source, str) else source
+        parameters = inspect.signature(creator).parameters.values()  # pyright: ignore[reportArgumentType]
+    except Exception:  # `gymnasium.make` raises the error of a broken registration.
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = {parameter.name for parameter in parameters} | {"render_mode"}
+    general = set(inspect.signature(gymnasium.make).parameters)
+    for name in options:
+        if name not in known | general:
+            raise ValueError(f"{spec.id} has no option {name!r}; it has {', '.join(sorted(known))}")
 
 
 def with_integer_members(module: types.ModuleType, *names: str) -> Any:
