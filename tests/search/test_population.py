@@ -99,5 +99,5 @@ def test_other_networks_are_refused():
         num_outputs: int = 2
         shapes: tuple = ()
 
-    with pytest.raises(ValueError, match="a policy that is an MLP, .* got Strange"):
+    with pytest.raises(ValueError, match=r"a policy that is an MLP, .* got Strange"):
         require_layers(Policy(Strange(), Categoricals((2,))))  # pyright: ignore
