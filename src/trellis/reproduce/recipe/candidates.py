@@ -57,6 +57,16 @@ CANDIDATES = {
                 "step": {"fisher_fraction": 0.25, "final_max_kl": 0.002},
             },
         ),
+        Candidate(
+            "both-decay-log-std--0.5",
+            "both-decay with an initial log std of −0.5",
+            {
+                "policy": {"initial_log_std": -0.5},
+                "estimation": {"critic_epochs": 20, "final_critic_learning_rate": 0.0},
+                "step": {"max_kl": 0.02, "final_max_kl": 0.002},
+            },
+        ),
+        _step("cg-25", "25 conjugate gradient iterations", cg_iterations=25),
         _policy("log-std--0.5", "initial log std −0.5", initial_log_std=-0.5),
         _estimation("epochs-20", "20 critic epochs", critic_epochs=20),
         _estimation("rate-decay", "critic's rate decays to 0", final_critic_learning_rate=0.0),
