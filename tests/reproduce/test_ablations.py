@@ -190,7 +190,14 @@ def test_verdicts_can_be_negative():
     rows[5] = row("cg-iterations", 40, 10.0, mean=11.0, high=12.0)
     assert claims(rows)[1]["holds"] is None  # Ahead, but the intervals overlap.
     rows[5] = row("cg-iterations", 40, 10.0, mean=9.9, high=12.0)
+    assert claims(rows)[1]["holds"] is None  # Behind, but perhaps ahead.
+    rows[5] = row("cg-iterations", 40, 10.0, mean=9.9, high=10.4)
     assert claims(rows)[1]["holds"] is True
+    # An interval with the limit in it decides nothing.
+    for at in (3, 6):
+        rows[at]["final_return"] |= {"low": 8.0, "high": 10.0}
+    assert [claim["holds"] for claim in claims(rows)[2:]] == [None, None]
+    rows[3], rows[6] = row("penalty", 1.0, 10.0), row("fisher-fraction", 0.1, 8.9, paper=True)
     single = [{**each, "runs": each["runs"][:1]} for each in rows]
     for each in single:
         each["mean_return"] = {**each["mean_return"], "low": None, "high": None}

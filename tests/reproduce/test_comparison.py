@@ -14,7 +14,7 @@ from tests.reproduce.pages import claims as page_claims
 from trellis.agent import TRPO
 from trellis.analysis.curves import seconds
 from trellis.config import SamplingConfig, TrainConfig
-from trellis.reproduce.comparison import gait, table
+from trellis.reproduce.comparison import findings, gait, table
 from trellis.reproduce.comparison import plans as comparison_plans
 from trellis.reproduce.comparison.claims import claims
 from trellis.reproduce.comparison.experiment import CartPoleComparison, Locomotion
@@ -49,6 +49,7 @@ def verdict(judged, start):
 
 def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison_plans, "ITERATIONS", 20)
+    monkeypatch.setattr(findings, "LEAST_SEEDS", 2)
     names = ("trpo", "natural-gradient", "max-kl-step")
     asked = CartPoleComparison(
         tmp_path / "out", seeds=2, methods=names, scale=0.1, runs=tmp_path / "runs"
@@ -200,7 +201,7 @@ def record(
     curves = {"return_by_steps": {"x": list(range(0, 110, 10)), **lines}}
     about = {"label": method, "scale": 1.0, "interval_95": interval}
     about["final_reward"] = {"mean": reward[0], "interval_95": reward[1:]}
-    return {**about, **run, "runs": [run, run], "curves": curves}
+    return {**about, **run, "runs": [run] * 3, "curves": curves}
 
 
 def test_claims_follow_the_numbers():
@@ -212,7 +213,15 @@ def test_claims_follow_the_numbers():
         cem=record("B", 300.0, velocity=0.2, interval=(200.0, 400.0)),
     )
     assert verdict(walks, "Single path")["holds"] is True
-    assert "2 of 2 seeds" in verdict(walks, "Single path")["found"]
+    assert "3 of 3 seeds" in verdict(walks, "Single path")["found"]
+    fallen = {"mean_return": 900.0, "mean_velocity": 2.0, "median_length": 300.0}
+    some, two = record("A", 2000.0), record("A", 2000.0)
+    some["runs"] = [*some["runs"], fallen]
+    two["runs"] = two["runs"][:2]
+    for undecided, count in ((some, "3 of 4 seeds"), (two, "2 of 2 seeds")):
+        found = verdict(judge(trpo=undecided), "Single path")
+        assert found["holds"] is None
+        assert count in found["found"]
     others = ["cart-pole", "swimmer", "vine on hopper", "walker"]
     assert verdict(walks, "Single path")["missing"] == others
     assert verdict(walks, "CEM")["missing"] == ["CMA on hopper", "walker"]
@@ -372,6 +381,9 @@ def test_improvement_is_judged_by_certain_falls():
     assert verdict_of(30, 1) == ("partly", "single path 30 up, 1 down; 3 cases not run")
     assert verdict_of(30, 9)[0] == "does not hold"
     assert verdict_of(1, 2)[0] == "undecided"
+    # Equal chances explain 3 against 2 (p = 0.5) and 5 against 0 (p = 0.031), but not 6 against 0.
+    assert verdict_of(3, 2)[0] == verdict_of(5, 0)[0] == "undecided"
+    assert verdict_of(6, 0)[0] == "partly"
     assert claims({"hopper": {"methods": {"trpo": record("A", 1.0)}}})[0]["verdict"] == "not tested"
 
 

@@ -45,11 +45,21 @@ def _gain(row: Record, base: Record) -> float:
     return _final(row) - float(np.mean([run["first_return"] for run in base["runs"]]))
 
 
+def _reaches(row: Record, base: Record, gain: float) -> bool | None:
+    """Return whether the gain of a variation is at least `gain`; None if its interval has both."""
+    interval, start = row["final_return"], _final(base) - _gain(base, base)
+    if interval["low"] is None or interval["high"] is None:
+        return None
+    if interval["low"] - start >= gain:
+        return True
+    return False if interval["high"] - start < gain else None
+
+
 def _paper(rows: Rows) -> Record:
     return next(row for row in rows if row["is_the_paper"])
 
 
-def _verdict(holds: bool, base: Record, rows: Rows) -> bool | None:
+def _verdict(holds: bool | None, base: Record, rows: Rows) -> bool | None:
     """Return None if a variation has a single run, or if the base learned nothing."""
     few = any(len(row["runs"]) < 2 for row in (base, *rows))
     return None if few or _gain(base, base) <= 0 else holds
@@ -100,7 +110,7 @@ def _cg(rows: Rows) -> Finding:
     if limit is not None and all(mean["low"] is not None for mean in means):
         if any(mean["low"] > limit for mean in means):
             holds = False
-        elif all(mean["value"] <= base["mean_return"]["value"] for mean in means):
+        elif all(mean["high"] <= limit for mean in means):
             holds = True
     cases = [
         {
@@ -130,7 +140,7 @@ def _fisher(rows: Rows) -> Finding:
         }
         for row in rows
     ]
-    holds = _gain(paper, full) >= NEARLY * _gain(full, full)
+    holds = _reaches(paper, full, NEARLY * _gain(full, full))
     evidence = (
         f"final return {_final(paper):.1f} on {paper['value']:.0%} of the data,"
         f" {_final(full):.1f} on {full['value']:.0%}"
@@ -141,23 +151,28 @@ def _fisher(rows: Rows) -> Finding:
 def _penalty(penalty: Rows, constraint: Rows) -> Finding:
     base = _paper(constraint)
     best = max(_gain(row, base) for row in (*constraint, *penalty))
-    cases, texts, shares = [], [], []
+    cases, texts, certain, possible = [], [], [], []
     for name, group in (("δ", constraint), ("C", penalty)):
         good = [_gain(row, base) >= NEARLY * best for row in group]
+        decided = [_reaches(row, base, NEARLY * best) for row in group]
         cases += [
             {
                 "setting": f"{name} = {row['value']:g}",
                 "final return": f"{_final(row):.1f}",
                 "95% interval": _interval(row["final_return"]),
-                f"gain within {1 - NEARLY:.0%} of the best": "yes" if is_good else "no",
+                f"gain within {1 - NEARLY:.0%} of the best": ("yes" if is_good else "no")
+                + (", not certain" if sure is None else ""),
             }
-            for row, is_good in zip(group, good, strict=True)
+            for row, is_good, sure in zip(group, good, decided, strict=True)
         ]
         texts.append(f"{name} {sum(good)}/{len(group)} values")
-        shares.append(sum(good) / len(group))
+        certain.append(sum(sure is True for sure in decided) / len(group))
+        possible.append(sum(sure is not False for sure in decided) / len(group))
+    holds = True if certain[0] > possible[1] else False if possible[0] < certain[1] else None
     evidence = f"within {1 - NEARLY:.0%} of the best gain: {', '.join(texts)}"
-    holds = _verdict(shares[0] > shares[1], base, (*constraint, *penalty))
-    return Finding(evidence, holds, cases)
+    if holds is None:
+        evidence += "; intervals overlap"
+    return Finding(evidence, _verdict(holds, base, (*constraint, *penalty)), cases)
 
 
 def _interval(estimate: Mapping[str, float | None]) -> str:

@@ -41,7 +41,8 @@ def write(out: Path) -> None:
         "A catastrophe is a drop of the return by at least"
         f" {FALL:.0%} of what the unchanged method gains in training. The final return is the mean"
         " over the training episodes in the last tenth of a run. The gain is the final return"
-        " minus the return at the start of training.",
+        " minus the return at the start of training. *Not certain* means that the limit lies"
+        " within the 95% interval.",
         "",
     ]
     for folder, results in found.items():

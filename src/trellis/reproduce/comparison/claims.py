@@ -1,7 +1,7 @@
 """The paper's claims about its comparison, and what was found about each of them.
 
-Every verdict is computed from the results. A case has none if it was not measured or if the 95%
-intervals leave it undecided. Vine with a critic is listed but not counted, since the paper has no
+Every verdict is computed from the results. A case has none if it was not measured or if the seeds
+leave it undecided. Vine with a critic is listed but not counted, since the paper has no
 critic. What a gait is has two readings: a long episode with forward velocity, and a reward per time
 step above that of standing still. Claims about gaits are judged by both.
 """

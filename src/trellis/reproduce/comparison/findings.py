@@ -1,9 +1,10 @@
 """What was found in each case of a claim: a task and a method, with the numbers.
 
-A case agrees with the claim or not only if 95% intervals over seeds decide it. The paper leaves
-some terms open, which are defined here:
+A case agrees with the claim or not only if the seeds decide it: all of them or none solve a
+problem, and 95% intervals decide about means. The paper leaves some terms open, which are defined
+here:
 
-- a problem is solved if the mean over seeds meets `SOLVED`;
+- a problem is solved if every seed meets `SOLVED`, and not solved if none does;
 - a gait makes forward progress if its reward per time step is above that of standing still, which
   is what Figure 4 can show;
 - a method learns as fast as another if it needs about the same simulator steps for `GAIN` of the
@@ -44,6 +45,8 @@ SINGLE_PATH, VINE = ("trpo",), ("trpo-vine", "trpo-vine-of-states")
 TRPO = (*SINGLE_PATH, *VINE)
 OURS = ("trpo-vine-bootstrap", "trpo-vine-short")
 """Methods that the paper does not have."""
+LEAST_SEEDS = 3
+"""Smallest number of seeds that decide whether a method solves a task."""
 GAIN = 0.9
 """Part of single-path TRPO's gain in return at which speeds are compared."""
 SIMILAR = 1.5
@@ -138,14 +141,17 @@ def solves(
         for kind in kinds:
             for method in (method for method in kind if method in methods):
                 record = methods[method]
-                runs, achieved = record["runs"], solved(name, record)
-                words = "solved" if achieved else "not solved"
+                runs = record["runs"]
+                meeting = sum(solved(name, run) for run in runs)
+                achieved = {len(runs): True, 0: False}.get(meeting)
+                words = {True: "solved", False: "not solved", None: "undecided"}[achieved]
                 outcome = f"{words}; return {record['mean_return']:.0f}"
                 if "mean_velocity" in record:
                     outcome += f", {record['mean_velocity']:.2f} m/s"
                     outcome += f", median episode {record['median_length']:.0f}"
-                outcome += f"; {sum(solved(name, run) for run in runs)} of {len(runs)} seeds"
-                holds = achieved is expected if len(runs) > 1 else None
+                outcome += f"; {meeting} of {len(runs)} seeds"
+                decided = achieved is not None and len(runs) >= LEAST_SEEDS
+                holds = achieved is expected if decided else None
                 about = title(name), label(method, record), _kind(kind)
                 found.append(Finding(*about, outcome, holds, words))
     return found

@@ -1,9 +1,9 @@
 """The abstract's claim of monotonic improvement, from what `trellis improvement` measured.
 
 `improvement/TASK-METHOD.json` holds the output of `trellis improvement RUN --json` for a run with
-the method's settings. A case agrees if no more iterations fall for certain than chance explains,
-and fewer than improve. It disagrees if more fall than chance explains. The discounted return
-counts, because it is the paper's η.
+the method's settings. A case disagrees if more iterations fall for certain than chance explains. It
+agrees if not, and if chance does not explain that more improve than fall (a sign test). The
+discounted return counts, because it is the paper's η.
 """
 
 from collections.abc import Sequence
@@ -39,6 +39,14 @@ def by_chance(iterations: int) -> int:
     return allowed
 
 
+def _more(up: int, down: int) -> bool:
+    """Return whether chance does not explain that more iterations improve than fall."""
+    from scipy.special import bdtrc
+
+    # P(at least `up` of all) if both are equally likely.
+    return up > 0 and float(bdtrc(up - 1, up + down, 0.5)) <= TAIL
+
+
 def improves(tasks: Results, kinds: Kinds, names: Sequence[str]) -> list[Finding]:
     """Return whether a method improves in every iteration, for each task and kind."""
     found = []
@@ -66,7 +74,7 @@ def _finding(name: str, method: str, summary: dict[str, Any]) -> Finding:
     count, up, down = (summary[key] for key in ("iterations", "improved", "fell"))
     allowed = by_chance(count)
     outcome = f"{up} of {count} iterations improve, {down} fall (chance: up to {allowed})"
-    holds = False if down > allowed else True if up > down else None
+    holds = False if down > allowed else True if _more(up, down) else None
     kind = SHORT_KINDS.get(method, METHODS[method].label)
     return Finding(title(name), METHODS[method].label, kind, outcome, holds, f"{up}/{down}")
 

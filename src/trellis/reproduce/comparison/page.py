@@ -6,7 +6,7 @@ from pathlib import Path
 from trellis.analysis.statistics import interval_text
 from trellis.reproduce import page
 from trellis.reproduce.comparison import figure
-from trellis.reproduce.comparison.findings import GAIN, SIMILAR, SOLVED, solved, title
+from trellis.reproduce.comparison.findings import GAIN, LEAST_SEEDS, SIMILAR, SOLVED, solved, title
 from trellis.reproduce.comparison.gait import EPISODES
 from trellis.reproduce.comparison.improvement import FOLDER
 from trellis.reproduce.comparison.plans import METHODS
@@ -79,6 +79,9 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
         "",
         *page.table(("method", "`--methods`", "description"), _methods(tasks)),
         "## Evidence for each claim",
+        "",
+        "A method solves a task if every seed does. It does not solve it if no seed does. Anything"
+        f" else is undecided, and so are fewer than {LEAST_SEEDS} seeds.",
         "",
         f"Two methods learn about as fast if their steps to {GAIN:.0%} of single path's gain in"
         f" return differ by at most a factor of {SIMILAR:g}. *Chance: up to n* is the largest"

@@ -105,7 +105,9 @@ def _old_curves(record: Record) -> dict[str, Any]:
         "low": [-value for value in cost["high"]],
         "high": [-value for value in cost["low"]],
     }
-    final = {"mean": reward["mean"][-1], "interval_95": [reward["low"][-1], reward["high"][-1]]}
+    # The band of a single run has no width.
+    band = [reward["low"][-1], reward["high"][-1]] if len(record["runs"]) > 1 else [None, None]
+    final = {"mean": reward["mean"][-1], "interval_95": band}
     kept = {key: curve for key, curve in record["curves"].items() if key != "cost_by_steps"}
     return {"curves": {**kept, "reward_by_iterations": reward}, "final_reward": final}
 
