@@ -13,6 +13,7 @@ from trellis import TRPO, envs
 from trellis.policies.saved import SavedPolicy
 from trellis.runs.folder import RunFolderError, read_config
 from trellis.runs.log import read_metrics
+from trellis.runs.run import resume, watching
 
 HABITS = {
     "gamma": 'estimation={"gamma": 0.99}',
@@ -114,6 +115,35 @@ def test_an_agent_says_what_it_is():
         assert agent.num_timesteps == agent.steps == 512
         assert agent.observation_space.shape == (4,)
         assert agent.action_space.n == 2
+
+
+def test_schedules_follow_the_length_of_learn_and_resume_exactly(tmp_path):
+    def decaying():
+        step = {"max_kl": 0.05, "final_max_kl": 0.0005}
+        return make_agent(policy={"hidden": (16,)}, step=step)
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    agent = decaying()
+    total = agent.config.total_steps
+    agent.learn(1024, log_dir=whole, progress_bar=False)
+    assert agent.config.total_steps == total
+    kls = [row["kl"] for row in read_metrics(whole)]
+    assert all(kl <= 0.05 - 0.0495 * i / len(kls) for i, kl in enumerate(kls))
+    other = decaying()
+    other.learn(
+        1024, log_dir=stopped, progress_bar=False, callback=lambda state, _: state.steps < 512
+    )
+    resume(stopped, quiet=True)
+    assert [row["kl"] for row in read_metrics(stopped)] == kls
+
+
+def test_a_display_that_is_closed_gets_no_more_steps():
+    seen: list[int] = []
+    agent = make_agent()
+    with watching(agent._open_trainer(), lambda what, steps: seen.append(steps)):
+        agent._open_trainer().team.shards[0].env.on_step(3)
+    agent._open_trainer().team.shards[0].env.on_step(4)
+    assert seen == [3]
 
 
 def test_learning_in_a_folder_is_a_run_that_learns_the_same(tmp_path, capsys):

@@ -169,21 +169,15 @@ class TRPO:
         if self._pace and progress_bar:
             print(self._pace, file=sys.stderr)
             self._pace = ""
-        if log_dir is not None:
-            train_from(
-                *(trainer, log_dir, self._state, config),
-                callbacks=callbacks,
-                quiet=quiet,
-                log_interval=log_interval,
-            )
-            return self
-        train_in_memory(
-            *(trainer, self._state, config),
-            callbacks=callbacks,
-            eval_every=eval_every,
-            quiet=quiet,
-            log_interval=log_interval,
-        )
+        shown = {"callbacks": callbacks, "quiet": quiet, "log_interval": log_interval}
+        try:
+            if log_dir is not None:
+                train_from(trainer, log_dir, self._state, config, **shown)
+            else:
+                train_in_memory(trainer, self._state, config, eval_every=eval_every, **shown)
+        finally:
+            # With the agent's own settings: during training they had the planned length.
+            self._acting = trainer.policy_of(self._state)
         return self
 
     def predict(

@@ -6,7 +6,7 @@ from typing import Any
 from trellis.config import TrainConfig
 from trellis.runs.callback import Callback
 from trellis.runs.progress import make_progress
-from trellis.runs.run import advance
+from trellis.runs.run import advance, watching
 from trellis.training.base import TrainerBase
 from trellis.training.state import TrainState
 
@@ -33,9 +33,10 @@ def train_in_memory(
         log_interval: Iterations between two lines of progress, which replace the bar.
     """
     begun = (state.iteration, state.steps)
-    with make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress:
-        if not quiet:
-            trainer.watch(progress.add_steps)
+    with (
+        make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress,
+        watching(trainer, None if quiet else progress.add_steps),
+    ):
         advance(
             trainer,
             state,

@@ -10,6 +10,7 @@ checked before they are used, and the module of its environment is imported only
 """
 
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ def advance(
         state: State to start from.
         is_over: Function that returns whether a state is the last.
         callbacks: Functions that are all called after each iteration.
-        config: Settings with the planned length, for callbacks that ask for it when they start.
+        config: Settings with the planned length, which schedules follow and callbacks may ask for.
             Default: those of the trainer.
         folder: Run folder, for callbacks that ask for it. Default: none.
         eval_every: Steps between evaluations, besides one at the end; 0 for that one alone, None
@@ -101,7 +102,8 @@ def advance(
         after: Function that is called last, with the steps before the iteration, the state, and
             whether another iteration follows.
     """
-    with started(callbacks, RunStart(trainer, state, config or trainer.config, folder)):
+    config = config or trainer.config
+    with _planned(trainer, config), started(callbacks, RunStart(trainer, state, config, folder)):
         going = not (is_over(state) or should_stop())
         while going:
             before = state.steps
@@ -114,6 +116,29 @@ def advance(
             going = not (over or any(map(stops, answers)) or should_stop())
             after(before, state, going)
     return state
+
+
+@contextlib.contextmanager
+def _planned(trainer: AnyTrainer, config: TrainConfig) -> Iterator[None]:
+    """Make the schedules of a trainer follow the planned length, until the block ends."""
+    before = trainer.config
+    length = {"total_steps": config.total_steps, "max_iterations": config.max_iterations}
+    trainer.config = dataclasses.replace(before, **length)
+    try:
+        yield
+    finally:
+        trainer.config = before
+
+
+@contextlib.contextmanager
+def watching(trainer: AnyTrainer, on_steps: Callable[[str, int], None] | None) -> Iterator[None]:
+    """Report the steps of slow environments until the block ends; None for no reports."""
+    if on_steps is not None:
+        trainer.watch(on_steps)
+    try:
+        yield
+    finally:
+        trainer.watch(lambda what, steps: None)
 
 
 def train(
@@ -261,11 +286,10 @@ def _train(
         make_progress(config, begun, quiet=quiet, log_interval=log_interval) as progress,
         stop_signals(quiet=quiet) as signals,
         _noting_checkpoint(folder),
+        watching(trainer, None if quiet else progress.add_steps),
     ):
         if config.keep_policies:
             keep_policy(trainer, folder, state)
-        if not quiet:
-            trainer.watch(progress.add_steps)
 
         def save_if_due(before: int, state: TrainState, going: bool) -> None:
             if config.keep_policies:

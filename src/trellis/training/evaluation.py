@@ -115,8 +115,8 @@ class Evaluator:
         if self._env is None or self._env.num_envs != episodes:
             self.close()
             self._env = env = self._make_env(episodes)
-            env.on_step = self.watch
             policy.require_spaces((env.observation_space, env.action_space), env.env_id)
+        self._env.on_step = self.watch
         rng = stream(policy.config.seed, Purpose.EVALUATION)
         seeds = rng.integers(2**31, size=episodes)
         return play(self._env, policy.actor(rng, stochastic=stochastic), seeds, on_step)
