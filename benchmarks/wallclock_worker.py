@@ -149,6 +149,8 @@ def train_stable_baselines(
         env = VecNormalize(env)
         judge = VecNormalize(judge, training=False, norm_reward=False)
     model = make(env)
+    if num_envs:
+        env.gamma = model.gamma  # RL Zoo normalizes rewards with the method's own γ.
 
     def evaluate() -> float:
         if num_envs:
