@@ -130,6 +130,33 @@ def test_another_study_in_the_file_is_refused(tmp_path, trained, options, words)
     assert (tmp_path / "a.study").read_bytes() == kept
 
 
+def test_trials_are_compared_after_equal_steps(tmp_path, trained, monkeypatch):
+    reported = []
+    monkeypatch.setattr(optuna.Trial, "report", lambda self, value, step: reported.append(step))
+    monkeypatch.setattr(optuna.Trial, "should_prune", lambda self: False)
+    iterate = Trainer.iterate
+
+    def large(self, state):
+        state, _ = iterate(self, state)
+        state = dataclasses.replace(state, steps=250 * state.iteration)
+        return state, {"steps": state.steps, "iteration": state.iteration}
+
+    open_study(tmp_path).run(1)
+    assert reported == [1, 2, 3, 4, 5]
+    monkeypatch.setattr(Trainer, "iterate", large)
+    open_study(tmp_path).run(2)
+    assert reported[5:] == [2, 5]
+
+
+def test_settings_without_effect_do_not_vary():
+    walker = presets.resolve("trellis/PaperWalker-v0", "paper/walker-vine")
+    names = spaces.names_in(walker, spaces.PARTS)
+    assert "step.max_kl" in names
+    assert not [name for name in names if "critic" in name or "lambda" in name]
+    assert not [name for name in names if name.startswith("sampling.")]
+    assert set(spaces.names_in(BASE, spaces.PARTS)) == set(spaces.SPACES)
+
+
 @pytest.mark.parametrize("name", spaces.SPACES)
 def test_every_space_has_valid_values_and_includes_the_preset(name):
     for env in ("CartPole-v1", "Hopper-v5"):

@@ -47,10 +47,15 @@ SPACES: Mapping[str, Space] = {
 """Search space of each setting, by its full name."""
 
 
-def names_in(parts: Iterable[str]) -> list[str]:
-    """Return the settings of these parts that have a search space."""
-    chosen = set(parts)
-    return [name for name in SPACES if name.partition(".")[0] in chosen]
+def names_in(config: TrainConfig, parts: Iterable[str]) -> list[str]:
+    """Return the settings of these parts that have a search space and an effect on `config`."""
+    chosen, critic = set(parts), config.estimation.critic
+    if config.sampling.is_vine:
+        chosen.discard("sampling")  # Vine has settings of its own.
+    inert = {"estimation.gae_lambda"} if critic == "none" else set[str]()
+    if critic != "mlp":
+        inert |= {"estimation.critic_learning_rate", "estimation.critic_epochs"}
+    return [name for name in SPACES if name.partition(".")[0] in chosen and name not in inert]
 
 
 def value_of(config: TrainConfig, name: str) -> Any:
@@ -76,7 +81,7 @@ def suggest(trial: Any, config: TrainConfig, parts: Iterable[str]) -> TrainConfi
         parts: Parts of the settings that vary.
     """
     values: dict[str, dict[str, Any]] = {}
-    for name in names_in(parts):
+    for name in names_in(config, parts):
         space = space_of(config, name)
         if isinstance(space, tuple):
             texts = [text_of(value) for value in space]
@@ -93,7 +98,7 @@ def suggest(trial: Any, config: TrainConfig, parts: Iterable[str]) -> TrainConfi
 def defaults(config: TrainConfig, parts: Iterable[str]) -> dict[str, Any]:
     """Return the values of the settings themselves, as the first trial gets them."""
     found = {}
-    for name in names_in(parts):
+    for name in names_in(config, parts):
         value = value_of(config, name)
         found[name] = text_of(value) if isinstance(SPACES[name], tuple) else value
     return found

@@ -166,7 +166,8 @@ class Study:
             "evaluations": self._evaluations,
             "settings": settings_json(self.config),
         }
-        pruner = optuna.pruners.MedianPruner(STARTUP_TRIALS, n_warmup_steps=1)
+        # Evaluations count from 1, and the first one ends no trial.
+        pruner = optuna.pruners.MedianPruner(STARTUP_TRIALS, n_warmup_steps=2)
         named: dict[str, Any] = {"storage": storage, "study_name": NAME, "pruner": pruner}
         try:
             if is_new:
@@ -210,7 +211,8 @@ class Study:
             if value is None:
                 return
             values.append(value)
-            trial.report(value, step=len(values))
+            # By training steps: trials with large batches are evaluated less often.
+            trial.report(value, step=metrics["steps"] * self._evaluations // self.steps)
             # At the last evaluation nothing is left to save.
             if metrics["steps"] < self.steps and trial.should_prune():
                 raise optuna.TrialPruned
