@@ -91,13 +91,17 @@ def test_runs_group_by_everything_but_seed_and_bookkeeping(tmp_path):
         for folder in (
             write_run(tmp_path / "a", [1.0], seed=0),
             write_run(tmp_path / "b", [1.0], seed=0, step__max_kl=0.02),
-            write_run(tmp_path / "c", [1.0], seed=1, threads=1, total_steps=5),
+            write_run(tmp_path / "c", [1.0], seed=1, threads=1, checkpoint_every=5),
             write_run(tmp_path / "d", [1.0], seed=0, preset="paper"),
+            # Another length and other evaluations: schedules and scores differ.
+            write_run(tmp_path / "e", [1.0], seed=2, total_steps=5),
+            write_run(tmp_path / "f", [1.0], seed=3, eval_drawn=True),
         )
     ]
     groups = group_runs(curves)
-    assert [[c.folder.name for c in g] for _, g in groups] == [["a", "c"], ["b"], ["d"]]
-    first, second, third = plots.names(groups)
+    named = [[c.folder.name for c in g] for _, g in groups]
+    assert named == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]
+    first, second, third = plots.names(groups[:3])
     assert first == "trpo, max_kl=0.01 (2 seeds)"
     assert second == "trpo, max_kl=0.02 (seed 0)"
     assert third == "trpo, paper, max_kl=0.01 (seed 0)"

@@ -182,7 +182,6 @@ MISTAKES = [
     ("eval run", "checkpoint"),
     ("resume pretrained/CartPole-v1", "is a policy without the state of its training"),
     ("improvement pretrained/CartPole-v1", "is a policy without the state of its training"),
-    ("plot run --out x.xyz", "--out must end in .png, .svg or .pdf, got x.xyz"),
     ("share run --to file", "is not a folder that you can write to; choose another --to"),
     ("export run --out file/policy.onnx", "is not a folder that you can write to; choose another"),
     # Experiments.

@@ -15,17 +15,13 @@ import numpy as np
 
 from trellis.analysis import statistics
 from trellis.analysis.labels import group_labels
-from trellis.analysis.logged_run import BOOKKEEPING, LoggedRun, group_runs
+from trellis.analysis.logged_run import REPETITION, LoggedRun, group_runs
 from trellis.runs.folder import read_config
 from trellis.runs.log import METRICS
 from trellis.runs.log_lines import LogError
 
 LAST = 0.1
 """Last part of a run, whose training episodes make its training score."""
-SCORE_SETTINGS = {"total_steps", "max_iterations", "eval_drawn"}
-"""Bookkeeping settings that change the score."""
-REPETITION = BOOKKEEPING - SCORE_SETTINGS | {"env"}
-"""Settings in which the runs of a group may differ; environments are separated beforehand."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ def _groups(runs: Sequence[ScoredRun]) -> dict[tuple[str, str], list[ScoredRun]]
     # Labels match groups across environments, where vine must not pass for single path.
     mixed = [method for method, used in samplers.items() if len(used) > 1]
     for env in dict.fromkeys(run.config.env for run in runs):
-        here = group_runs([run for run in runs if run.config.env == env], REPETITION)
+        here = group_runs([run for run in runs if run.config.env == env], REPETITION | {"env"})
         labels = group_labels([settings for settings, _ in here], mixed)
         result |= {(env, label): group for label, (_, group) in zip(labels, here, strict=True)}
     return result

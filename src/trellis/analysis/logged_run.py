@@ -20,6 +20,10 @@ from trellis.safe_files import is_there
 from trellis.strict_json import shown
 
 BOOKKEEPING = MAY_CHANGE | {"schema_version", "seed"}
+"""Settings that say nothing about what is learned from how many steps."""
+SCORE_SETTINGS = {"total_steps", "max_iterations", "eval_drawn"}
+"""Bookkeeping settings that change the score, or the schedules of a run."""
+REPETITION = BOOKKEEPING - SCORE_SETTINGS
 """Settings in which repetitions of one experiment may differ."""
 
 
@@ -66,7 +70,7 @@ def settings_of(config: TrainConfig, leave_out: Collection[str] = BOOKKEEPING) -
 
 
 def group_runs(
-    runs: Iterable[Run], leave_out: Collection[str] = BOOKKEEPING
+    runs: Iterable[Run], leave_out: Collection[str] = REPETITION
 ) -> list[tuple[dict[str, Any], list[Run]]]:
     """Return the settings and the runs of each experiment.
 

@@ -161,8 +161,6 @@ def _image(out: Path | None, format_: str) -> Path:
     """Return the path of an image whose ending is its format."""
     path = out or Path("curves")
     ending = path.suffix.removeprefix(".").lower()
-    if ending not in ("", "png", "svg", "pdf"):
-        raise ValueError(f"--out must end in .png, .svg or .pdf, got {path}")
     if format_ != "auto" and ending not in ("", format_):
         raise ValueError(
             f"--out {path} and --format {format_} contradict each other; leave out --format"

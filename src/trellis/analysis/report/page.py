@@ -262,9 +262,7 @@ def _data(groups: Sequence[Group], envs: Sequence[str]) -> list[dict[str, Any]]:
             "groups": [
                 {
                     "label": group.title,
-                    "bound": None
-                    if group.runs[0].config.step.is_search
-                    else group.runs[0].config.step.max_kl,
+                    "bound": group.bound,
                     "quantile": round(tables.student_quantile(len(group.runs)), 4),
                     "runs": [
                         {"name": f"seed {run.config.seed}", "points": run.points.to_json()}

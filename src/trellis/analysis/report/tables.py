@@ -32,6 +32,12 @@ class Group(NamedTuple):
         )
         return f"{self.label} ({seeds})"
 
+    @property
+    def bound(self) -> float | None:
+        """δ; None if it changes with the steps, or if the method has none."""
+        step = self.runs[0].config.step
+        return None if step.is_search or step.final_max_kl is not None else step.max_kl
+
 
 def evaluation_table(groups: Sequence[Group]) -> Html:
     """Return the last and best evaluations of each group, with intervals."""
@@ -101,14 +107,14 @@ def health_table(groups: Sequence[Group]) -> Html:
         accepted = sum(each.statuses["accepted"] for each in health)
         full, steps = sum(each.full for each in health), sum(each.steps for each in health)
         kl = _mean([each.means["kl"] for each in health])
-        limit = group.runs[0].config.step.max_kl
+        limit = group.bound
         first, last = (mean_end([each.means["entropy"] for each in health], end) for end in (0, 1))
         rows.append(
             (
                 *(group.env, group.title),
                 percent(full / steps if steps else None),
                 percent(accepted / iterations if iterations else None),
-                number(None if kl is None else kl / limit, 2),
+                number(None if kl is None or limit is None else kl / limit, 2),
                 number(_mean([each.means["backtracks"] for each in health]), 2),
                 number(_mean([each.means["cg_residual"] for each in health]), 2),
                 number(mean_end([each.means["explained_variance"] for each in health], 1), 2),
