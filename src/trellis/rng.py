@@ -23,6 +23,7 @@ class Purpose(enum.IntEnum):
     ROLLOUT_SET = 7
     BRANCHES = 8
     SEARCH = 9
+    BEST_EVALUATION = 10
 
 
 def stream(

@@ -26,8 +26,10 @@ from trellis.cli import train as training
 from trellis.cli.main import COMMANDS, main
 from trellis.cli.reproduce import EXPERIMENTS
 from trellis.config import TrainConfig, from_json, to_json
+from trellis.policies.saved import SavedPolicy
 from trellis.runs import checkpoint
 from trellis.runs.log import read_metrics
+from trellis.training.evaluation import evaluate_saved
 from trellis.training.trainer import Trainer
 
 # Small and quick; two iterations of 64 steps.
@@ -301,12 +303,24 @@ def test_best_and_last_are_two_policies(run, capsys):
     folder = run / checkpoint_format.CHECKPOINTS
     saved = checkpoint_format.load_latest(folder)
     arrays = {**saved.arrays, "best_theta": -saved.arrays["theta"]}
-    checkpoint.save(folder, saved.iteration, arrays, saved.values, keep=1)
-    returns = {}
+    values = {**saved.values, "best_iteration": 1, "best_steps": 64}
+    checkpoint.save(folder, saved.iteration, arrays, values, keep=1)
+    found = {}
     for which in ("--best", "--last"):
         assert main(["eval", str(run), "--json", which]) == 0
-        returns[which] = json.loads(capsys.readouterr().out)["returns"]
-    assert returns["--best"] != returns["--last"]
+        found[which] = json.loads(capsys.readouterr().out)
+    assert found["--best"]["returns"] != found["--last"]["returns"]
+    assert (found["--best"]["iteration"], found["--best"]["steps"]) == (1, 64)
+    assert (found["--last"]["iteration"], found["--last"]["steps"]) == (2, 128)
+
+
+def test_the_best_policy_is_scored_on_episodes_that_did_not_choose_it(run):
+    last, best = SavedPolicy.load(run), SavedPolicy.load(run, best=True)
+    assert best.is_best
+    assert best.theta.tobytes() == last.theta.tobytes(), "here they are the same policy"
+    assert (best.iteration, best.steps) == (last.iteration, last.steps)
+    lengths = [evaluate_saved(policy, 8).lengths.tolist() for policy in (last, best)]
+    assert lengths[0] != lengths[1]
 
 
 def test_resume_extends_a_finished_run(run, capsys):

@@ -51,6 +51,8 @@ class State:
     best_return: float = -np.inf
     best_theta: np.ndarray | None = None
     best_moments: float | None = None
+    best_iteration: int = 0
+    best_steps: int = 0
 
 
 class FakeTrainer:

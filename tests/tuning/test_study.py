@@ -28,6 +28,8 @@ class State:
     observation_moments: object = None
     best_theta: object = None
     best_moments: object = None
+    best_iteration: int = 0
+    best_steps: int = 0
 
 
 class Trainer:

@@ -124,14 +124,16 @@ class SavedPolicy:
             if name in arrays:
                 require_values(name, arrays[name], expected)
         best = best and "best_theta" in arrays
+        # Earlier checkpoints have the counts of the last policy alone.
+        which = "best_" if best and "best_steps" in values else ""
         return cls(
             layout.policy,
             arrays["best_theta" if best else "theta"],
             Moments.from_arrays("best_moments" if best else "observation_moments", arrays),
             layout.spaces,
             config,
-            iteration=read_count(values, "iteration"),
-            steps=read_count(values, "steps"),
+            iteration=read_count(values, f"{which}iteration"),
+            steps=read_count(values, f"{which}steps"),
             is_best=best,
         )
 

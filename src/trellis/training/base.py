@@ -68,11 +68,12 @@ class TrainerBase(abc.ABC, Generic[State]):
     def policy_of(self, state: TrainState, *, best: bool = False) -> SavedPolicy:
         """Return the policy of a state: the last one, or the one with the best evaluation."""
         theta, moments = state.chosen(best=best)
+        is_best = best and state.best_theta is not None
         return SavedPolicy(
             *(self.policy, theta, moments, self.model.spaces, self.config),
-            iteration=state.iteration,
-            steps=state.steps,
-            is_best=theta is not state.theta,
+            iteration=state.best_iteration if is_best else state.iteration,
+            steps=state.best_steps if is_best else state.steps,
+            is_best=is_best,
         )
 
     def evaluate(self, state: TrainState, episodes: int, *, best: bool = False) -> Evaluation:
@@ -88,6 +89,8 @@ class TrainerBase(abc.ABC, Generic[State]):
                 best_return=evaluation.mean_return,
                 best_theta=state.theta,
                 best_moments=state.observation_moments,
+                best_iteration=state.iteration,
+                best_steps=state.steps,
             )
         return state, {
             "eval_return_mean": evaluation.mean_return,

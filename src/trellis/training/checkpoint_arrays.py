@@ -84,8 +84,9 @@ def require_state(
     expected = _require_layout(header.specs, values, config, policy, spaces)
     for name, wanted in expected.items():
         require_values(name, arrays[name], wanted)
-    for name in ("iteration", "steps"):
-        read_count(values, name)
+    for name in ("iteration", "steps", "best_iteration", "best_steps"):
+        if name in values or not name.startswith("best"):
+            read_count(values, name)
     for name in ("best_return", "best_member_return"):
         value = values.get(name, 0.0)
         if type(value) not in (int, float) or math.isnan(value):

@@ -1,6 +1,7 @@
 """Evaluates policies: plays episodes in separate environments, by default without noise.
 
 All evaluations of a run use the same seeds, so two policies of a run start from the same states.
+The policy with the best evaluation plays other episodes than those that chose it.
 """
 
 import contextlib
@@ -117,7 +118,9 @@ class Evaluator:
             self._env = env = self._make_env(episodes)
             policy.require_spaces((env.observation_space, env.action_space), env.env_id)
         self._env.on_step = self.watch
-        rng = stream(policy.config.seed, Purpose.EVALUATION)
+        # The episodes that chose the best policy would flatter it.
+        purpose = Purpose.BEST_EVALUATION if policy.is_best else Purpose.EVALUATION
+        rng = stream(policy.config.seed, purpose)
         seeds = rng.integers(2**31, size=episodes)
         return play(self._env, policy.actor(rng, stochastic=stochastic), seeds, on_step)
 

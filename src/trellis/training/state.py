@@ -43,6 +43,10 @@ class TrainState:
     """Parameters of the policy with that return."""
     best_moments: Moments | None = None
     """Observation statistics that go with `best_theta`."""
+    best_iteration: int = 0
+    """Number of iterations behind `best_theta`."""
+    best_steps: int = 0
+    """Number of simulator steps behind `best_theta`."""
 
     def chosen(self, *, best: bool) -> tuple[np.ndarray, Moments]:
         """Return θ and its observation statistics: the last, or those of the best evaluation."""
@@ -62,7 +66,8 @@ def to_arrays(state: TrainState) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     if state.best_theta is not None and state.best_moments is not None:
         arrays["best_theta"] = state.best_theta
         arrays |= state.best_moments.to_arrays("best_moments")
-    values = {name: getattr(state, name) for name in ("iteration", "steps", "best_return")}
+    names = ("iteration", "steps", "best_return", "best_iteration", "best_steps")
+    values = {name: getattr(state, name) for name in names}
     return {name: np.asarray(value) for name, value in arrays.items()}, values
 
 
@@ -82,6 +87,9 @@ def from_arrays(arrays: dict[str, np.ndarray], values: Mapping[str, Any]) -> Tra
         best_return=float(values["best_return"]),
         best_theta=arrays["best_theta"] if has_best else None,
         best_moments=Moments.from_arrays("best_moments", arrays) if has_best else None,
+        # Checkpoints before version 0.2.0 do not say when the best policy was evaluated.
+        best_iteration=int(values.get("best_iteration", 0)),
+        best_steps=int(values.get("best_steps", 0)),
     )
 
 
