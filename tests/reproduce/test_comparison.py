@@ -94,7 +94,7 @@ def test_a_comparison_chooses_counts_and_writes(tmp_path, monkeypatch):
     slow = verdict(judged, "The max KL")
     assert slow["holds"] is True
     assert "returns 700 and 1000" in slow["found"]
-    assert slow["evidence"].startswith("steps to 90% of the gain: ")
+    assert slow["evidence"].startswith("steps to 90% of gain: ")
     assert verdict(judged, "CEM")["holds"] is None
     assert verdict(judged, "CEM")["found"] == "not measured"
 

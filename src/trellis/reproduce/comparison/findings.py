@@ -302,4 +302,4 @@ def _decide(low: float, high: float, inside: tuple[float, float]) -> bool | None
 
 def list_speeds(found: Sequence[Finding]) -> str:
     """Return the steps on each task as a multiple of single path's."""
-    return f"steps to {GAIN:.0%} of the gain: {', '.join(finding.short for finding in found)}"
+    return f"steps to {GAIN:.0%} of gain: {', '.join(finding.short for finding in found)}"
