@@ -12,6 +12,7 @@ from gymnasium import spaces
 from tests import forge, probes
 from trellis import TRPO, EstimationConfig, SamplingConfig, envs, presets
 from trellis.config import StepConfig
+from trellis.envs import consent
 from trellis.envs.consent import ConsentError
 from trellis.policies.distributions import Categoricals
 from trellis.policies.networks import MLP
@@ -150,6 +151,53 @@ def test_a_loaded_agent_imports_no_module_without_consent(tmp_path, monkeypatch)
     assert trap.exists()
     for name in ("package.evil", "package"):
         sys.modules.pop(name)
+
+
+def test_options_of_a_folder_need_consent_though_the_user_names_the_environment(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(consent, "_given", set())
+    policy, made = {"hidden": (4,)}, []
+    make_agent("Hopper-v5", policy).save(tmp_path / "hopper")
+    make_agent().save(tmp_path / "pole")
+
+    def pole(**options):
+        made.append(options)
+        return gymnasium.make("CartPole-v1")
+
+    for folder in (tmp_path / "hopper", tmp_path / "pole"):
+        forge.forge_config(folder, env_options={"xml_file": "/tmp/secret.xml"})
+    agents = [
+        TRPO.load(tmp_path / "hopper", "Hopper-v5"),
+        TRPO.load(tmp_path / "pole", "CartPole-v1", TINY),
+    ]
+    for use in (*[agent.evaluate for agent in agents], functools.partial(agents[1].learn, 1)):
+        with pytest.raises(ConsentError, match=rf"{tmp_path}.*secret\.xml.*trust_env=True"):
+            use()
+    for env in (pole, "CartPole-v0"):  # Another environment than the folder's is made by `load`.
+        with pytest.raises(ConsentError, match=r"secret\.xml"):
+            TRPO.load(tmp_path / "pole", env, TINY)
+    assert not made
+    with TRPO.load(tmp_path / "pole", pole, TINY, trust_env=True) as agent:
+        assert agent.evaluate(1).episodes == 1
+    assert made[0] == {"xml_file": "/tmp/secret.xml"}
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"workers": 1025}, "must be a number from 0 to 1,024"),
+        ({"env": "evil:X-v0"}, "has an invalid option of <lambda>: 'env'"),
+    ],
+)
+def test_invalid_options_of_a_folder_are_refused_with_consent_too(
+    options, words, trusted, tmp_path
+):
+    make_agent().save(tmp_path)
+    forge.forge_config(tmp_path, env_options=options)
+    with pytest.raises(ValueError, match=words):
+        TRPO.load(tmp_path, lambda: gymnasium.make("CartPole-v1"), TINY, trust_env=trusted)
 
 
 def test_an_environment_made_by_a_callable_has_to_be_given_again(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from trellis.agent_inputs import (
+    CALLABLE_PREFIX,
     EnvSource,
     batch_maker,
     callback_list,
@@ -21,7 +22,7 @@ from trellis.agent_loading import read_agent_for
 from trellis.agent_training import train_in_memory
 from trellis.checkpoint_format import Checkpoint
 from trellis.config import PolicyConfig, TrainConfig
-from trellis.envs.consent import require_consent
+from trellis.envs.consent import require_consent, require_option_consent
 from trellis.policies.policy import Policy
 from trellis.policies.saved import Actor, SavedPolicy
 from trellis.runs.callback import Callback
@@ -83,8 +84,9 @@ class TRPO:
         pace = fitted(config, names_of(settings), one_env_maker(env, config))
         config, self._pace = pace.config, str(pace)
         self._make_env, self._checkpoint = batch_maker(env, config), None
-        self._untrusted: tuple[str | Path, bool] | None = None
-        """Folder whose settings name the environment, and whether the user trusts it."""
+        self._untrusted: tuple[str | Path, bool, bool] | None = None
+        """Folder that the settings come from, whether the user trusts it, and whether the user
+        named the environment."""
         self._trainer: TrainerBase[Any] | None = make_trainer(config, self._make_env, policy)
         self._state: TrainState = self._trainer.start()
         self._acting = self._trainer.policy_of(self._state)
@@ -283,8 +285,9 @@ class TRPO:
             best: Whether to take the policy with the best evaluation instead of the last one, to
                 act and to learn from. Without an evaluation it is the last one, with a warning.
             trust_env: Whether `learn` and `evaluate` may import the module that the folder names
-                for its environment. Environments of Gymnasium and Trellis, modules that are
-                imported already, and an environment that you pass as `env` need no consent.
+                for its environment, and use options of the folder that name files or take much
+                time or memory. No module needs consent if it belongs to Gymnasium or Trellis, is
+                imported already, or if you pass `env`. Such options need consent with `env`, too.
 
         Returns:
             The agent, which can act and continue to learn.
@@ -293,7 +296,7 @@ class TRPO:
         agent = cls.__new__(cls)
         agent._make_env, agent._checkpoint = batch_maker(env, config), saved
         agent._pace = ""
-        agent._untrusted = None if env is not None else (path, trust_env)
+        agent._untrusted = path, trust_env, env is not None
         agent._trainer, agent._evaluator = None, Evaluator(agent._make_env or env_maker(config))
         agent._state, agent._acting = from_arrays(saved.arrays, saved.values), acting
         agent._rng = np.random.default_rng(config.seed)
@@ -332,7 +335,13 @@ class TRPO:
         return self._trainer
 
     def _require_consent(self) -> None:
-        """Raise `ConsentError` if the folder that was loaded names a module without consent."""
-        if self._untrusted is not None:
-            path, trusted = self._untrusted
-            require_consent(self.config.env, self.config.env_options, path, trusted=trusted)
+        """Raise `ConsentError` if the folder names a module, or has options, without consent."""
+        if self._untrusted is None:
+            return
+        path, trusted, named = self._untrusted
+        env_id, options = self.config.env, self.config.env_options
+        if self._make_env is None:
+            require_consent(env_id, options, path, trusted=trusted, named=named)
+        else:  # The user's own callable imports nothing, but gets the options of the folder.
+            name = env_id.removeprefix(CALLABLE_PREFIX)
+            require_option_consent(name, options, path, trusted=trusted)

@@ -67,7 +67,7 @@ def require_consent(
     """
     module = module_of_id(env_id)
     _require_options(env_id, options, source)
-    request = env_id, json.dumps(options, sort_keys=True, default=str)
+    request = env_id, _as_text(options)
     if trusted:
         _given.add(request)
     if request in _given:
@@ -81,16 +81,26 @@ def require_consent(
             " would be imported. That runs its code.",
             module if here else None,
         )
-    if options.get("workers", 0) > FREE_WORKERS or len(request[1]) > FREE_BYTES:
-        raise ConsentError(
-            f"{source} has options of {env_id} that take much time or memory:"
-            f" {options.get('workers', 0)} workers, {len(request[1]):,} bytes of options."
-        )
-    files = [f"{name}={value}"[:100] for name, value in options.items() if _names_file(value)]
-    if files:
-        raise ConsentError(
-            f"{source} has options of {env_id} that name files to be read: {files!r}."
-        )
+    _require_harmless(env_id, options, source)
+
+
+def require_option_consent(
+    name: str, options: Mapping[str, Any], source: Path | str, *, trusted: bool = False
+) -> None:
+    """Raise `ConsentError` if options from a folder, for the user's own callable, need consent.
+
+    Args:
+        name: Name of the callable, for the message.
+        options: Options that the folder has for it.
+        source: The folder, for the message.
+        trusted: Whether the user gives consent.
+
+    Raises:
+        ValueError: An option is not valid, with consent or without.
+    """
+    _require_options(name, options, source)
+    if not trusted:
+        _require_harmless(name, options, source)
 
 
 def module_of_id(env_id: str) -> str | None:
@@ -124,6 +134,25 @@ def _require_options(env_id: str, options: Mapping[str, Any], source: Path | str
                 f"{source} asks for {str(value)[:80]!r} workers of {env_id}; it must be a number"
                 f" from 0 to {MOST_WORKERS:,}"
             )
+
+
+def _require_harmless(env_id: str, options: Mapping[str, Any], source: Path | str) -> None:
+    """Raise `ConsentError` if options take much time or memory, or name files."""
+    workers, size = options.get("workers", 0), len(_as_text(options))
+    if workers > FREE_WORKERS or size > FREE_BYTES:
+        raise ConsentError(
+            f"{source} has options of {env_id} that take much time or memory:"
+            f" {workers} workers, {size:,} bytes of options."
+        )
+    files = [f"{name}={value}"[:100] for name, value in options.items() if _names_file(value)]
+    if files:
+        raise ConsentError(
+            f"{source} has options of {env_id} that name files to be read: {files!r}."
+        )
+
+
+def _as_text(options: Mapping[str, Any]) -> str:
+    return json.dumps(options, sort_keys=True, default=str)
 
 
 def _entry_module(name: str) -> str | None:
