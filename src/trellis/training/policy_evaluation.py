@@ -17,9 +17,10 @@ from gymnasium.vector import VectorEnv
 from trellis import envs
 from trellis.envs.batch import BatchEnv, Step
 from trellis.envs.gym.masks import deliver_masks
+from trellis.masks import OBSERVATION_KEY, mask_size, without_mask
 from trellis.policies.saved import SavedPolicy
 from trellis.rng import Purpose, stream
-from trellis.spaces import row_of
+from trellis.spaces import Observation, Space, row_of
 from trellis.training.evaluation import MAX_STEPS, Evaluation, play
 
 
@@ -100,7 +101,8 @@ def evaluate_policy(
         policy = saved  # `predict` has neither memory nor a seed.
     start = _start_of_episodes(policy, deterministic, seed)
     if isinstance(env, gymnasium.Env):
-        env = deliver_masks(env) if isinstance(saved, SavedPolicy) else env
+        if isinstance(saved, SavedPolicy) and mask_size(saved.spaces[0]):
+            env = deliver_masks(env)
         return _one_by_one(start, env, episodes, callback, seed)
     made = gymnasium.make(env) if isinstance(env, str) else env()
     with contextlib.closing(made):
@@ -136,8 +138,31 @@ def _in_batch(
         return all(answers)
 
     with contextlib.nullcontext() if batch is env else contextlib.closing(batch):
-        policy.require_spaces((batch.observation_space, batch.action_space), batch.env_id)
-        return play(batch, policy.actor(rng, stochastic=not deterministic), seeds, on_step)
+        space, seen = _seen_by(policy, batch.observation_space)
+        policy.require_spaces((space, batch.action_space), batch.env_id)
+        actor = policy.actor(rng, stochastic=not deterministic)
+        return play(batch, lambda observation: actor(seen(observation)), seeds, on_step)
+
+
+def _seen_by(
+    policy: SavedPolicy, space: Space
+) -> tuple[Space, Callable[[Observation], Observation]]:
+    """Return what a policy sees of observations, without masks that it was not trained with.
+
+    Args:
+        policy: The policy.
+        space: Observation space of the environment.
+
+    Returns:
+        The space that the policy sees, and a function from observations of a batch to it.
+    """
+    if mask_size(policy.spaces[0]) or not mask_size(space):
+        return space, lambda observation: observation
+    inner = without_mask(space)
+    assert isinstance(inner, spaces.Dict)
+    if not isinstance(policy.spaces[0], spaces.Dict) and list(inner) == [OBSERVATION_KEY]:
+        return inner[OBSERVATION_KEY], lambda observation: observation[OBSERVATION_KEY]
+    return inner, lambda observation: {key: observation[key] for key in inner}
 
 
 def _start_of_episodes(policy: Policy, deterministic: bool, seed: int) -> Callable[[], Actor]:

@@ -103,6 +103,45 @@ def test_trains_predicts_and_evaluates_with_masks(tmp_path):
     assert [act(first, action_mask=mask) for mask in ([0, 1], [1, 0])] == [1, 0]
 
 
+def test_a_policy_without_masks_plays_where_masks_are_offered():
+    """Our batch of Taxi has no mask, and Gymnasium's own environment has one in `info`."""
+    with trellis.TRPO("Taxi-v4", policy={"hidden": (4,)}) as agent:
+        made = gymnasium.make("Taxi-v4")
+        played = [
+            trellis.evaluate_policy(agent, env, episodes=3).returns
+            for env in ("Taxi-v4", made, lambda: gymnasium.make("Taxi-v4"))
+        ]
+        np.testing.assert_array_equal(played[0], played[1])
+        np.testing.assert_array_equal(played[0], played[2])
+
+
+class Named(Corridor):
+    """Corridor whose observation is a Dict, with or without masks in `info`."""
+
+    def __init__(self, way="info"):
+        super().__init__(way)
+        self.observation_space = spaces.Dict({"place": self.observation_space})
+
+    def _answer(self):
+        place, info = super()._answer()
+        return {"place": place}, info
+
+    def step(self, action):
+        self.place = max(self.place, 1)  # Illegal steps are taken from the next place.
+        return super().step(action)
+
+
+def test_a_policy_without_masks_sees_the_other_keys_of_a_dict():
+    sampling = {"steps_per_env": 8, "num_envs": 2}
+    with trellis.TRPO(lambda: Named("none"), sampling=sampling) as agent:
+        limited = gymnasium.wrappers.TimeLimit(Named(), 20)
+        one_by_one = trellis.evaluate_policy(agent, limited, episodes=2)
+        batch = trellis.envs.make(Named, 2, max_episode_steps=20)
+        assert batch.observation_space.spaces.keys() == {"place", MASK_KEY}
+        together = trellis.evaluate_policy(agent, batch, episodes=2)
+        np.testing.assert_array_equal(one_by_one.lengths, together.lengths)
+
+
 def test_check_env_reports_masks():
     report = trellis.check_env(Corridor, verbose=False)
     assert report.ok
