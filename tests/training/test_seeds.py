@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 import trellis
+from tests import forge
 from tests.envs.jax.environments import Walk
 from tests.training.test_compiled import CASES, CLOCKS, SAMPLING, compiled, leaves, maker
+from trellis.checkpoint_format import CheckpointError, CheckpointWarning, MismatchError
 from trellis.cli.main import main
 from trellis.config import SamplingConfig
 from trellis.policies.saved import SavedPolicy
@@ -123,6 +126,32 @@ def test_the_folder_of_seeds_holds_runs_and_resumes_bit_for_bit(tmp_path, capsys
     assert main(["compare", str(tmp_path / "whole"), "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     assert len(group["runs"]) == 3
+
+
+def test_a_damaged_checkpoint_of_one_seed_takes_all_seeds_to_the_one_before(tmp_path):
+    config = dataclasses.replace(CONFIG, total_steps=2 * SAMPLING.batch_size)
+    whole = runs.train_seeds(remade(config, (5, 6)), tmp_path / "whole", quiet=True)
+    for name in ("cut", "forged"):
+        shutil.copytree(tmp_path / "whole", tmp_path / name)
+
+    newest = tmp_path / "cut/seed-6/checkpoints/000002"
+    (newest / "arrays.safetensors").write_bytes(b"damaged")
+    resume = functools.partial(runs.resume_seeds, quiet=True, make_trainer=remade)
+    words = f"{newest}.* is damaged: .*All seeds continue from iteration 1 instead"
+    with pytest.warns(CheckpointWarning, match=words):
+        resumed = resume(tmp_path / "cut")
+    for a, b in zip(whole.states, resumed.states, strict=True):
+        assert all(map(np.array_equal, leaves(a), leaves(b)))
+    assert resume(tmp_path / "cut").iteration == 2  # It was written again.
+
+    forge.forge_arrays(tmp_path / "forged/seed-6/checkpoints/000002", theta=np.zeros(3, "f4"))
+    with pytest.raises(MismatchError, match="holds a policy of 3 parameters"):
+        resume(tmp_path / "forged")
+
+    for path in (tmp_path / "cut/seed-6/checkpoints").iterdir():
+        (path / "arrays.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="no whole checkpoint of one iteration in common"):
+        resume(tmp_path / "cut")
 
 
 @pytest.mark.slow

@@ -6,16 +6,24 @@ seed-1/          …
 
 Each seed is an ordinary run for every command that reads runs. Checkpoints of all seeds are written
 one after the other. A process may be killed in between, so all seeds continue from the newest
-iteration that every one of them has.
+iteration of which every one of them has a whole checkpoint.
 """
 
 import contextlib
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from trellis.checkpoint_format import CHECKPOINTS, CheckpointError, checkpoint_folders
+from trellis.checkpoint_format import (
+    CHECKPOINTS,
+    Checkpoint,
+    CheckpointError,
+    CheckpointWarning,
+    MismatchError,
+    checkpoint_folders,
+)
 from trellis.config import TrainConfig
 from trellis.envs.consent import require_consent
 from trellis.runs.folder import (
@@ -134,15 +142,11 @@ def resume_seeds(
                 f"{missing[0]} has no checkpoint, because training stopped before it began: remove"
                 f" {folder} and train again"
             )
-        iteration = _common_iteration(folders)
         configs = [read_config(mine) for mine in folders]
         config = configs[0]
         if make_trainer is None:
             require_consent(config.env, config.env_options, folder, trusted=trust_env)
-        saved = [
-            read_checkpoint(mine, of_seed, check_header, iteration)
-            for of_seed, mine in zip(configs, folders, strict=True)
-        ]
+        saved = _newest_whole(folders, configs)
         first = extended(folders[0], config, saved[0], steps)
         trainer = (make_trainer or SeedsTrainer)(first, seeds)
         with closing(trainer):
@@ -151,8 +155,40 @@ def resume_seeds(
             return _train(trainer, folder, state, **options)
 
 
-def _common_iteration(folders: Sequence[Path]) -> int:
-    """Return the newest iteration of which every seed has a checkpoint."""
+def _newest_whole(
+    folders: Sequence[Path], configs: Sequence[TrainConfig]
+) -> list[Checkpoint | None]:
+    """Return the checkpoints of the newest iteration that is whole in every seed.
+
+    A warning names those that are damaged. A whole checkpoint that does not fit is an error.
+    """
+    damaged: list[str] = []
+    for iteration in _common_iterations(folders):
+        try:
+            saved = [
+                read_checkpoint(mine, of_seed, check_header, iteration)
+                for of_seed, mine in zip(configs, folders, strict=True)
+            ]
+        except MismatchError:
+            raise
+        except CheckpointError as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            warnings.warn(
+                f"{'; '.join(damaged)}. All seeds continue from iteration {iteration} instead.",
+                CheckpointWarning,
+                stacklevel=3,
+            )
+        return saved
+    raise CheckpointError(
+        f"the seeds in {folders[0].parent} have no whole checkpoint of one iteration in common:"
+        f" {'; '.join(damaged)}"
+    )
+
+
+def _common_iterations(folders: Sequence[Path]) -> list[int]:
+    """Return the iterations of which every seed has a checkpoint, newest first."""
     common: set[int] | None = None
     for folder in folders:
         names = [path.name for path in checkpoint_folders(folder / CHECKPOINTS)]
@@ -163,7 +199,7 @@ def _common_iteration(folders: Sequence[Path]) -> int:
             f"the seeds in {folders[0].parent} have no checkpoint of one iteration in common:"
             " continue each of them with trellis resume"
         )
-    return max(common)
+    return sorted(common, reverse=True)
 
 
 def _train(
