@@ -1,5 +1,6 @@
 """Tests of the tasks that need memory: hidden velocities, T-maze and repeat."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -58,6 +59,51 @@ def test_bumping_into_a_wall_costs_and_both_sides_are_equally_likely():
     first = batch.reset(np.arange(400), np.arange(400))
     assert abs((first[:, 0] > 0).mean() - 0.5) < 0.1
     np.testing.assert_allclose(batch.step(np.zeros(400, int)).reward, -0.05)
+
+
+def episode(env, forward=0):
+    """Return how an episode ends, (steps, terminated, truncated), after some steps forward."""
+    env.reset(seed=0)
+    for steps in range(1, 2000):
+        _, _, terminated, truncated, _ = env.step(2 if steps <= forward else 0)
+        if terminated or truncated:
+            return steps, terminated, truncated
+    return None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "forward", "end"),
+    [
+        ("trellis/TMaze-v0", {}, 0, (60, False, True)),
+        ("trellis/TMaze-v0", {"max_episode_steps": 500}, 0, (500, False, True)),
+        ("trellis/TMaze-v0", {"max_episode_steps": -1}, 0, None),
+        ("trellis/TMaze-v0", {"length": 100, "max_episode_steps": 300}, 100, (101, True, False)),
+        ("trellis/Repeat-v0", {}, 0, (11, True, True)),
+        ("trellis/Repeat-v0", {"delay": 100}, 0, (101, True, True)),
+        ("trellis/Repeat-v0", {"max_episode_steps": 5}, 0, (5, False, True)),
+    ],
+)
+def test_time_limits_in_gymnasium(env_id, options, forward, end):
+    assert episode(gymnasium.make(env_id, **options), forward) == end
+
+
+def test_a_time_limit_that_is_too_short_for_the_maze_is_a_warning():
+    """The registered limit is a constant, so it does not know the length."""
+    words = "TMaze-v0 takes at least 101 steps .* episodes end after 60: pass a larger max_episode"
+    env = gymnasium.make("trellis/TMaze-v0", length=100)
+    assert episode(env) == (60, False, True)
+    with pytest.warns(UserWarning, match=words):
+        env.reset()
+    with pytest.warns(UserWarning, match=words):
+        gymnasium.make_vec("trellis/TMaze-v0", num_envs=2, length=100)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_time_limit_that_is_long_enough_is_no_warning():
+    env = gymnasium.make("trellis/TMaze-v0", length=59)
+    assert episode(env, forward=59) == (60, True, True)
+    env.reset()
+    gymnasium.make_vec("trellis/TMaze-v0", num_envs=2, length=100, max_episode_steps=101)
 
 
 def test_repeat_rewards_the_symbol_after_the_delay_only():

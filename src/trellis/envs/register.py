@@ -4,6 +4,7 @@ Importing `trellis.envs` registers them; `gymnasium.make("trellis.envs:trellis/P
 does both at once. MuJoCo is not imported until an environment is created.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,13 +31,13 @@ from trellis.spaces import row_of
 
 IDS = (*PAPER_ON_MUJOCO, PAPER_CARTPOLE, *WITHOUT_VELOCITY, *MEMORY_PROBES)
 """Ids of the paper's tasks, of tasks without velocities and of tasks that need memory."""
-MAX_EPISODE_STEPS = {
+MAX_EPISODE_STEPS: dict[str, int | None] = {
     "trellis/CartPoleNoVelocity-v0": 500,
     "trellis/PendulumNoVelocity-v0": 200,
     "trellis/TMaze-v0": 60,
-    "trellis/Repeat-v0": 11,
+    "trellis/Repeat-v0": None,  # The batch has a limit that depends on the delay.
 }
-"""Time limits of the tasks that have another one than 1,000 steps."""
+"""Registered time limits of the tasks that have another one than 1,000 steps."""
 # Without a seed from the caller, the environment's generator chooses one below this number.
 _SEEDS = 2**31
 
@@ -58,9 +59,25 @@ def register_envs() -> None:
                 env_id,
                 entry_point="trellis.envs.register:SingleEnv",
                 vector_entry_point="trellis.envs.register:BatchVectorEnv",
-                max_episode_steps=MAX_EPISODE_STEPS.get(env_id, 1000) if env_id in IDS else None,
+                max_episode_steps=_registered_limit(env_id),
                 kwargs={"env_id": env_id},
             )
+
+
+def _registered_limit(env_id: str) -> int | None:
+    """Return the time limit that Gymnasium applies by default; None for that of the batch."""
+    return MAX_EPISODE_STEPS.get(env_id, 1000) if env_id in IDS else None
+
+
+def _warn_if_too_short(batch: BatchEnv, limit: int | None) -> None:
+    """Warn if a task cannot be solved within its time limit, which does not know its options."""
+    fewest = getattr(batch, "fewest_steps", 0)
+    if limit is not None and limit < fewest:
+        warnings.warn(
+            f"{batch.env_id} takes at least {fewest} steps with these options, but its episodes end"
+            f" after {limit}: pass a larger max_episode_steps",
+            stacklevel=3,
+        )
 
 
 def _metadata(batch: BatchEnv) -> dict[str, Any]:
@@ -71,7 +88,8 @@ def _metadata(batch: BatchEnv) -> dict[str, Any]:
 class SingleEnv(gymnasium.Env[Any, Any]):
     """A batch of one environment as `gymnasium.Env`.
 
-    Gymnasium's wrapper applies the time limit of the paper's tasks; games have their own.
+    Gymnasium's wrapper applies the registered time limit, or the one that its caller chooses.
+    Games and `trellis/Repeat-v0` have limits of their own.
 
     Args:
         env_id: Id of the environment.
@@ -82,7 +100,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, env_id: str, render_mode: str | None = None, **options: Any):
-        limit = {"max_episode_steps": None} if env_id in IDS else {}
+        self._limit = _registered_limit(env_id)
+        limit = {} if self._limit is None else {"max_episode_steps": -1}  # The wrapper has it.
         self.batch = make(env_id, 1, **{**options, **limit})
         self.observation_space = self.batch.observation_space
         self.action_space = self.batch.action_space
@@ -94,6 +113,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode with `seed`, or with a seed from the environment's own generator."""
         super().reset(seed=seed)
+        if self.batch.elapsed[0] == self._limit:  # The default limit ended the last episode.
+            _warn_if_too_short(self.batch, self._limit)
         if seed is None:
             seed = int(self.np_random.integers(_SEEDS))
         return row_of(self.batch.reset(np.zeros(1, np.int64), np.array([seed])), 0), {}
@@ -131,6 +152,7 @@ class BatchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         self, env_id: str, num_envs: int = 1, render_mode: str | None = None, **options: Any
     ):
         self.batch = make(env_id, num_envs, **options)
+        _warn_if_too_short(self.batch, self.batch.max_episode_steps)
         self.num_envs = num_envs
         self.single_observation_space = self.batch.observation_space
         self.single_action_space = self.batch.action_space

@@ -30,7 +30,7 @@ class TMaze(ArrayBatch):
     Args:
         num_envs: Size of the batch.
         length: Number of steps from the start to the junction.
-        max_episode_steps: Time limit. Default: three times the length.
+        max_episode_steps: Time limit; -1 for no limit. Default: three times the length.
     """
 
     numbers = 2
@@ -39,13 +39,16 @@ class TMaze(ArrayBatch):
     def __init__(self, num_envs: int, *, length: int = 20, max_episode_steps: int | None = None):
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
+        limit = 3 * length if max_episode_steps is None else max_episode_steps
         self._length = length
+        self.fewest_steps = length + 1
+        """Number of steps of the shortest way to the reward."""
         super().__init__(
             "trellis/TMaze-v0",
             num_envs,
             spaces.Box(-1.0, 1.0, (3,), np.float32),
             spaces.Discrete(3),
-            max_episode_steps=max_episode_steps or 3 * length,
+            max_episode_steps=limit,
         )
 
     def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -89,7 +92,7 @@ class Repeat(ArrayBatch):
     Args:
         num_envs: Size of the batch.
         delay: Number of steps between the symbol and the question.
-        max_episode_steps: Time limit; None for no other end than that of the task.
+        max_episode_steps: Time limit. Default: `delay` + 1, after which the task ends anyway.
     """
 
     numbers = 2
@@ -98,13 +101,14 @@ class Repeat(ArrayBatch):
     def __init__(self, num_envs: int, *, delay: int = 10, max_episode_steps: int | None = None):
         if delay < 1:
             raise ValueError(f"delay must be at least 1, got {delay}")
+        limit = delay + 1 if max_episode_steps is None else max_episode_steps
         self._delay = delay
         super().__init__(
             "trellis/Repeat-v0",
             num_envs,
             spaces.Box(0.0, 1.0, (SYMBOLS + 1,), np.float32),
             spaces.Discrete(SYMBOLS),
-            max_episode_steps=max_episode_steps or delay + 1,
+            max_episode_steps=limit,
         )
 
     def _start(self, seeds: NDArray[np.int64]) -> NDArray[np.float64]:
