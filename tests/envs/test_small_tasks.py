@@ -139,6 +139,8 @@ def test_an_invalid_option_is_named():
         ("Acrobot-v1", 30.0),
         ("Pendulum-v1", 1e30),
         ("Hopper-v5", 1e11),
+        ("trellis/PendulumNoVelocity-v0", 1e30),
+        ("trellis/HopperNoVelocity-v0", 1e11),
     ],
 )
 def test_an_impossible_snapshot_is_refused(env_id, number):
@@ -149,6 +151,18 @@ def test_an_impossible_snapshot_is_refused(env_id, number):
     env.require_possible(snapshot)
     snapshot["state"] = snapshot["state"] + number
     with pytest.raises(ValueError, match=f"not a snapshot of {env_id}"):
+        env.require_possible(snapshot)
+
+
+def test_a_generator_that_holds_more_than_half_a_word_is_refused():
+    env = trellis.envs.make("Taxi-v4", 1)
+    env.reset(np.arange(1), np.arange(1))
+    snapshot = dict(env.snapshot(np.arange(1)))
+    words = snapshot["generator"] = snapshot["generator"].copy()
+    words[:, 5] = 2**32 - 1
+    env.require_possible(snapshot)
+    words[:, 5] = 2**32
+    with pytest.raises(ValueError, match="not a snapshot of Taxi-v4"):
         env.require_possible(snapshot)
 
 

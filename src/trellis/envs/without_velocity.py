@@ -62,6 +62,13 @@ class VisibleColumns(BatchEnv):
         """Restore the rows of a snapshot and return what is visible of them."""
         return self._batch.restore(ids, snapshot)[:, self._visible]
 
+    def require_possible(self, snapshot: Snapshot) -> None:
+        """Raise a `ValueError` if the batch behind this one never has such a snapshot."""
+        try:
+            self._batch.require_possible(snapshot)
+        except ValueError as error:
+            raise self.impossible() from error
+
     def reseed(self, ids: NDArray[np.integer], seeds: NDArray[np.integer]) -> None:
         """Give the environments `ids` new random streams without changing their states."""
         self._batch.reseed(ids, seeds)

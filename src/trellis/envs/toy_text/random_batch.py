@@ -49,7 +49,7 @@ class RandomBatch(BatchEnv):
         """Raise a `ValueError` if a state or a generator is out of range."""
         state, words = snapshot["state"].T, snapshot["generator"].T
         outside = (state < 0) | (state >= self._limits[:, None])
-        if outside.any() or len(words) != WIDTH or words[4:].max(initial=0) > 2**32:
+        if outside.any() or len(words) != WIDTH or words[4:].max(initial=0) >= 2**32:
             raise self.impossible()
 
     def _reseed(self, ids: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
