@@ -1,7 +1,12 @@
 """Every JAX suite that is installed keeps the environment contract."""
 
+import collections
 import functools
+import sys
+import types
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,6 +14,7 @@ import trellis.envs
 from tests.envs import contract
 from trellis.envs.jax import batch as jax_batch
 from trellis.envs.jax import suites
+from trellis.envs.jax.jumanji_suite import make_jumanji
 
 # Short episodes, so that environments that never terminate have ends too.
 LIMIT = 15
@@ -29,9 +35,11 @@ def maker(env_id):
 
 
 every_suite = pytest.mark.parametrize("make", [maker(env_id) for env_id in IDS])
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+slow = pytest.mark.slow
+pytestmark = pytest.mark.timeout(1800)
 
 
+@slow
 @every_suite
 def test_the_contract_holds(make):
     # One size for all, so that every program is compiled once.
@@ -42,6 +50,7 @@ def test_the_contract_holds(make):
     contract.check_handed_out(make, num_envs=6, steps=2)
 
 
+@slow
 @every_suite
 def test_truncation_comes_when_the_count_says(make):
     env, everyone, rng = make(6), np.arange(6), np.random.default_rng(0)
@@ -62,6 +71,7 @@ def test_truncation_comes_when_the_count_says(make):
     assert [program._cache_size() for program in programs] == sizes
 
 
+@slow
 @pytest.mark.parametrize(
     ("env_id", "action", "limit"),
     [
@@ -85,6 +95,66 @@ def test_the_suites_own_time_limit_truncates(env_id, action, limit):
         assert (step.truncated == (count == limit)).all(), count
 
 
+class Answer(NamedTuple):
+    """A time step of the kind that jumanji returns."""
+
+    observation: Any
+    reward: Any
+    discount: Any
+
+    def last(self):
+        return self.discount == 0
+
+
+class Clock:
+    """An environment with the functions of jumanji's: its time limit terminates."""
+
+    State = collections.namedtuple("State", "key time")
+    action_spec = types.SimpleNamespace(num_values=2)
+
+    def __init__(self, time_limit=5):
+        self.time_limit = time_limit
+
+    def reset(self, key):
+        return self._answer(self.State(key, jnp.zeros((), int)))
+
+    def step(self, state, action):
+        return self._answer(state._replace(time=state.time + 1))
+
+    def _answer(self, state):
+        late = state.time >= self.time_limit
+        return state, Answer(state.time, jnp.zeros(()), 1.0 - late)
+
+
+@pytest.mark.parametrize(("options", "limit"), [({}, 5), ({"time_limit": 9}, 9)])
+def test_a_limit_beyond_that_of_jumanji_is_refused(monkeypatch, options, limit):
+    fake = types.SimpleNamespace(
+        registered_environments=lambda: ["Clock-v0"], make=lambda name, **given: Clock(**given)
+    )
+    monkeypatch.setitem(sys.modules, "jumanji", fake)
+    env = make_jumanji("Clock-v0", **options)
+    for longer in (limit + 1, None, -1):
+        with pytest.raises(ValueError, match=rf"must be at most {limit}, .* such as time_limit"):
+            trellis.envs.make(env, 2, max_episode_steps=longer)
+    for given, last in (({}, limit), ({"max_episode_steps": 3}, 3)):
+        batch = trellis.envs.make(env, 2, **given)
+        batch.reset(np.arange(2), np.arange(2))
+        for count in range(1, last + 1):
+            step = batch.step(np.zeros(2, int))
+            assert (step.truncated == (count == last)).all()
+            assert not step.terminated.any()
+
+
+@slow
+def test_a_limit_beyond_that_of_a_maze_of_jumanji_is_refused():
+    pytest.importorskip("jumanji")
+    with pytest.raises(ValueError, match=r"must be at most 100, .* got 500"):
+        trellis.envs.make("jumanji/Maze-v0", 2, max_episode_steps=500)
+    batch = trellis.envs.make("jumanji/Maze-v0", 2, max_episode_steps=500, time_limit=500)
+    assert batch.max_episode_steps == 500
+
+
+@slow
 @every_suite
 def test_every_listed_name_exists(make):
     env_id = make.args[0]

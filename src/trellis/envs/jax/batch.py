@@ -63,8 +63,19 @@ class JaxBatch(BatchEnv):
             env.action_space,
             max_episode_steps=limit,
         )
+        self._require_limit(env.own_limit)
         self.functions = RowFunctions(env, self.max_episode_steps)
         self._rows = self.functions.empty(num_envs)
+
+    def _require_limit(self, own: int | None) -> None:
+        """Raise a ValueError if the environment itself would end episodes before the batch."""
+        limit = self.max_episode_steps
+        if own is not None and (limit is None or limit > own):
+            raise ValueError(
+                f"max_episode_steps of {self.env_id} must be at most {own}, after which the"
+                f" environment itself ends the episode, got {limit or 'no limit'}; to move that"
+                " end, set an option of the environment, such as time_limit"
+            )
 
     @property
     def rows(self) -> Rows:

@@ -68,6 +68,9 @@ class FunctionalEnv(abc.ABC):
     """Action space. `step` gets actions that it contains."""
     max_episode_steps: int | None = None
     """Time limit, after which the batch truncates an episode; None for no limit."""
+    own_limit: int | None = None
+    """Largest time limit that a batch may have, because later the environment itself ends the
+    episode; None if it does not."""
     width: int | None = None
     """Number of environments that are compiled together; None for the whole batch.
 

@@ -21,12 +21,12 @@ class JumanjiEnv(FunctionalEnv):
 
     Args:
         env: The environment, without wrappers.
-        max_episode_steps: Time limit; None if it has none.
+        max_episode_steps: Time limit, which a batch cannot exceed; None if it has none.
     """
 
     def __init__(self, env: Any, max_episode_steps: int | None):
         self._env = env
-        self.max_episode_steps = max_episode_steps
+        self.max_episode_steps = self.own_limit = max_episode_steps
         _, first = shape_of_reset(env.reset)
         if first.reward.shape:
             raise ValueError(f"{type(env).__name__} has several agents, which is not supported")
@@ -76,7 +76,10 @@ def _with_key(state: Any, key: Key) -> Any:
 
 
 def make_jumanji(name: str, **options: Any) -> JumanjiEnv:
-    """Return an environment of jumanji. Its own time limit, which terminates, is out of reach."""
+    """Return an environment of jumanji; the option `time_limit` replaces its time limit.
+
+    Its own time limit terminates, so it is one step later than ours, which truncates.
+    """
     import jumanji
 
     suite: Any = jumanji
