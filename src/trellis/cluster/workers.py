@@ -23,6 +23,7 @@ import cloudpickle
 from trellis.cluster.connection import ClusterError, choose_workers, connect, disconnect, load_ray
 from trellis.cluster.worker import ShardError, Worker
 from trellis.config import TrainConfig
+from trellis.cores import usable_cores
 from trellis.training.reduction import Span, divide, reduce_tree
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class WorkerGroup(Generic[Held]):
         A worker must sum in the same order as this process, to give the same bits. It therefore
         gets the same number of XLA threads, and one thread for NumPy's products.
         """
-        environment = {"NPROC": str(_num_cores())}
+        environment = {"NPROC": str(usable_cores())}
         for name in ("NPROC", "JAX_PLATFORMS", "JAX_ENABLE_X64"):
             if os.environ.get(name):
                 environment[name] = os.environ[name]
@@ -223,11 +224,3 @@ class WorkerGroup(Generic[Held]):
             if isinstance(error.cause, ShardError):
                 raise error.cause from None
             raise
-
-
-def _num_cores() -> int:
-    """Return the number of cores that this process may use, as XLA counts them without NPROC."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # Not on this platform.
-        return os.cpu_count() or 1

@@ -14,13 +14,13 @@ are never changed.
 import contextlib
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from trellis.config import TrainConfig
 from trellis.config.changes import changed
+from trellis.cores import usable_cores
 from trellis.envs.batch import BatchEnv
 from trellis.envs.catalog import is_batched
 from trellis.envs.guard import Guard
@@ -106,7 +106,7 @@ def fitted(
         logger.debug("the speed of %s could not be measured", config.env, exc_info=True)
         return Pace(config, None)
     can_move = make is None and "workers" not in config.env_options
-    new = choose(config, speed, cores=len(os.sched_getaffinity(0)), can_move=can_move)
+    new = choose(config, speed, cores=usable_cores(), can_move=can_move)
     if picture_layout(space, config.policy.pictures):
         new |= PICTURES
     changes = {name: value for name, value in new.items() if name in free}

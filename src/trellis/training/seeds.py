@@ -17,7 +17,6 @@ bit for bit as alone, and otherwise the same to rounding.
 import concurrent.futures
 import contextvars
 import dataclasses
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trellis.config import TrainConfig
+from trellis.cores import usable_cores
 from trellis.policies.policy import Policy
 from trellis.training.base import TrainerBase
 from trellis.training.build import MakeEnv, Model
@@ -238,13 +238,6 @@ def num_groups(config: TrainConfig, model: Model, seeds: int) -> int:
         return 1
     small = config.sampling.batch_size * model.policy.num_params <= SMALL
     return min(seeds, usable_cores()) if small else seeds
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def joined(states: Sequence[TrainState]) -> SeedsState:

@@ -228,6 +228,15 @@ def test_lanes_equal_steps_of_all_environments_and_survive_a_killed_worker(two_b
     assert contract.same(env.snapshot(ids), whole.snapshot(ids))
 
 
+def test_there_is_a_worker_for_each_core_that_the_process_may_use(monkeypatch):
+    """A container may have one core of a machine with many."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    batch = trellis.envs.make("ALE/Pong-v5", 4)
+    assert len(batch.pids) == len(batch.lanes) == 2
+    batch.close()
+
+
 def test_an_answer_that_was_not_received_is_not_taken_for_another(two_batches):
     env, undisturbed = two_batches
     ids = np.arange(5)

@@ -12,7 +12,6 @@ policy computes the actions of the other (`send`, `receive`).
 
 import functools
 import itertools
-import os
 import weakref
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trellis.cores import usable_cores
 from trellis.envs.atari.actions import ActionTable
 from trellis.envs.atari.emulator import (
     ELAPSED,
@@ -94,7 +94,7 @@ class AtariBatch(BatchEnv):
         lanes = min(LANES, num_envs)
         self.lanes = [slice(*edges) for edges in itertools.pairwise(split(0, num_envs, lanes))]
         """Environments of each lane; a sampler steps the lanes in turn."""
-        in_lane = min(workers or os.cpu_count() or 1, num_envs // lanes)
+        in_lane = min(workers or usable_cores(), num_envs // lanes)
         self._workers_of = [range(i * in_lane, (i + 1) * in_lane) for i in range(lanes)]
         parts = [split(lane.start, lane.stop, in_lane)[:-1] for lane in self.lanes]
         edges = [*itertools.chain(*parts), num_envs]
