@@ -22,6 +22,7 @@ from trellis.policies.networks import MLP
 from trellis.policies.normalizer import make_normalizer
 from trellis.policies.policy import Policy
 from trellis.runs.trainers import make_trainer
+from trellis.training.team import LocalTeam
 from trellis.training.trainer import Trainer
 
 SMALL = TrainConfig(
@@ -236,6 +237,38 @@ def test_a_policy_that_does_not_fit_is_refused(env, distribution, inputs, words,
     config = dataclasses.replace(SMALL, env=env, step=StepConfig(method))
     with pytest.raises(ValueError, match=words):
         make_trainer(config, policy=policy)
+
+
+def test_a_trainer_that_cannot_be_made_closes_its_environments_and_its_team():
+    closed = []
+
+    class CountedTeam(LocalTeam):
+        def close(self):
+            closed.append("team")
+            super().close()
+
+    class CountedEnv(probes.ActionMatters):
+        def close(self):
+            closed.append("env")
+
+    def make_env(num_envs):
+        return envs.make(CountedEnv, num_envs)
+
+    config = dataclasses.replace(SMALL, env="probe", step=StepConfig(min_log_std=-1.0))
+    with pytest.raises(ValueError, match="min_log_std needs continuous actions"):
+        Trainer(config, make_env, make_team=CountedTeam)
+    assert closed == ["env", "team", *["env"] * config.sampling.num_envs]
+    closed.clear()
+    policy = Policy(MLP(4, (), 2), Categoricals((2,)))
+    with pytest.raises(ValueError, match="inputs must be 1, got 4"):
+        Trainer(config, make_env, policy, make_team=CountedTeam)
+    assert closed == ["env"]
+    closed.clear()
+    team = LocalTeam(config, make_env)
+    with pytest.raises(ValueError, match="min_log_std"):
+        Trainer(config, make_env, team=team)
+    assert not closed  # Whoever made the team closes it.
+    team.close()
 
 
 def test_natural_gradient_never_divides_by_the_standard_deviation():

@@ -5,6 +5,7 @@ except for the environments, which the shards of a team hold. `runs/run.py` adds
 evaluations, checkpoints and progress.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -97,13 +98,18 @@ class Trainer(TrainerBase[TrainState]):
             model, env = local.shards[0].model, local.shards[0].env
         else:
             env = (make_env or env_maker(config))(1)
-            model = build_model(config, env, policy)
-            env.close()
+            with contextlib.closing(env):
+                model = build_model(config, env, policy)
             self.team = make_team(config, make_env, model.policy)
-        super().__init__(config, model, make_env)
-        step_inputs(config, model.policy, 0)  # Raises if a bound does not fit the policy.
-        new_episodes = config.sampling.starts_new_episodes
-        self.inexact = why_inexact(env, starts_new_episodes=new_episodes)
+        try:
+            super().__init__(config, model, make_env)
+            step_inputs(config, model.policy, 0)  # Raises if a bound does not fit the policy.
+            new_episodes = config.sampling.starts_new_episodes
+            self.inexact = why_inexact(env, starts_new_episodes=new_episodes)
+        except BaseException:
+            if team is None:  # Nobody else can close it, and workers of a cluster would stay.
+                self.team.close()
+            raise
         self._envs_at: tuple[PathState | None, np.ndarray] = (None, np.zeros(0))
         """Path and discounted returns from which the shards would continue."""
         self._interrupted = False
