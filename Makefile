@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 
-.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem test-extras soak audit lint types docs docs-pages docs-serve format bench bench-sbx clean
+.PHONY: help setup demo test test-pages test-slow test-faults test-ecosystem test-extras soak audit lint types docs docs-pages docs-serve format evidence bench bench-sbx clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ docs-serve: docs  ## show the site at http://localhost:8000
 format: setup  ## let ruff rewrite
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+evidence: setup  ## long experiments of the results, in a clone; WHAT names some, or keep
+	$(BIN)/python -m tools.evidence $(WHAT)
 
 bench: $(BENCH_READY)  ## the speed figures, each a ratio measured in one run
 	$(BIN)/python -m benchmarks $(WHAT)
