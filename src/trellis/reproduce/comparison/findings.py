@@ -178,6 +178,8 @@ def moves(
                 )
                 above = None if low is None else _decide(low, high, (still, np.inf))
                 holds = None if above is None else above is expected
+                if low is None:  # A single seed.
+                    above = reward > still
                 words = {True: "above", False: "not above", None: "undecided"}[above]
                 about = title(name), label(method, record), _kind(kind)
                 found.append(Finding(*about, outcome, holds, words))
@@ -186,7 +188,7 @@ def moves(
 
 def count_moves(found: Sequence[Finding]) -> str:
     """Return the number of tasks on which each kind of method does better than standing still."""
-    return f"above standing still: {_count(found, 'above')}"
+    return f"above standing still: {_count(found, 'above')}{_too_few(found)}"
 
 
 def _count(found: Sequence[Finding], word: str) -> str:
@@ -201,8 +203,13 @@ def _count(found: Sequence[Finding], word: str) -> str:
 
 def count_solved(found: Sequence[Finding]) -> str:
     """Return the number of tasks that each kind of method solves."""
-    one_seed = all(finding.holds is None for finding in found)
-    return f"solved: {_count(found, 'solved')}{', one seed each' if one_seed else ''}"
+    return f"solved: {_count(found, 'solved')}{_too_few(found)}"
+
+
+def _too_few(found: Sequence[Finding]) -> str:
+    """Return a remark if a case has an outcome that too few seeds show."""
+    few = any(finding.holds is None and finding.short != "undecided" for finding in found)
+    return ", few seeds" if few else ""
 
 
 def best(tasks: Results, _kinds: Kinds, _names: Sequence[str]) -> list[Finding]:

@@ -65,7 +65,11 @@ def write(out: Path, tasks: Record, claims: Sequence[Record]) -> None:
         f" {'has one of them' if only else 'repeats that comparison'}. The commands under each task"
         " made the results; with `--report-only` they write this page again without training.",
         "",
-        *page.claims_table(_row(index, claim) for index, claim in enumerate(claims, start=1)),
+        *page.claims_table(
+            _row(index, claim)
+            for index, claim in enumerate(claims, start=1)
+            if claim["findings"] or not only
+        ),
         *page.verdict_meanings(),
     ]
     for name, task in tasks.items():
